@@ -1,0 +1,1 @@
+"""Workflow → G_s: prefix discovery, sibling fusion, validation. Pure: tokenization is passed in."""

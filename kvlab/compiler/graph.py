@@ -1,0 +1,123 @@
+"""G_s = (V, E_d, E_s): what will run, what text flows (data edges), what state flows (state edges)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kvlab.state.identity import Sampling
+from kvlab.state.tokens import n_ids
+
+NodeKind = Literal["materialize", "resume", "merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Token ids known before the run, packed. ``source`` names what they are: a context, ``"text"``, ``"template"``."""
+
+    ids: bytes
+    source: str = "template"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOf:
+    """The generated ids of an agent, without control tokens; known only once it has run."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTurn:
+    """Closes ``agent``'s answer: its unfed last token, then whatever of the template's end-of-turn it did not say itself."""
+
+    agent: str
+
+
+Piece = Known | OutputOf | EndOfTurn
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator: Op_s = (I, O, S_in, S_out, f, P, σ).
+
+    Attributes
+    ----------
+    id
+        Unique in the graph: the agent's name, or ``"context:paper"`` style names for materialized prefixes.
+    kind
+        ``materialize`` prefills a shared prefix, ``resume`` is an agent's turn, ``merge`` a summary of branches.
+    lane
+        The agent (or context) whose lane it is drawn in.
+    parent
+        Id of the node whose state it starts from, or None to start from the root.
+    pieces
+        What it feeds *on top of* the parent's state.
+    full_pieces
+        What the whole path says, from the root: what textflow prefills.
+    data_parents
+        Ids of nodes whose generated text it reads.
+    """
+
+    id: str
+    kind: NodeKind
+    lane: str
+    parent: str | None
+    pieces: tuple[Piece, ...]
+    full_pieces: tuple[Piece, ...]
+    sampling: Sampling
+    data_parents: tuple[str, ...] = ()
+
+    @property
+    def known_tokens(self) -> int:
+        """Tokens it will feed, as far as they are known before the run."""
+        return sum(n_ids(piece.ids) for piece in self.pieces if isinstance(piece, Known))
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Ids of all nodes that must have run before this one."""
+        return tuple(dict.fromkeys(([self.parent] if self.parent else []) + list(self.data_parents)))
+
+
+@dataclass(frozen=True, slots=True)
+class DataEdge:
+    """Text of ``source`` enters the prompt of ``target``."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateEdge:
+    """State of ``source`` is what ``target`` starts from. ``recompute_because`` is set when it cannot be used as it is."""
+
+    source: str
+    target: str
+    n_tokens: int
+    recompute_because: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A compiled workflow. Nodes are in an order in which they can run."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    data_edges: tuple[DataEdge, ...]
+    state_edges: tuple[StateEdge, ...]
+    siblings: tuple[tuple[str, ...], ...] = ()
+    """Groups of nodes with one parent that become ready together: one task when placed on one worker."""
+    warnings: tuple[str, ...] = ()
+    by_id: dict[str, Node] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_id", {node.id: node for node in self.nodes})
+
+    def _repr_html_(self) -> str:
+        from kvlab.display.graph_picture import graph_html
+
+        return graph_html(self)
+
+    def __str__(self) -> str:
+        from kvlab.display.graph_text import graph_text
+
+        return graph_text(self)

@@ -1,0 +1,71 @@
+"""The event: the one thing the runtime writes, and the only contract between runtime, views and reports.
+
+Every table (states, segments, edges, …) is a fold of these. Fields that a kind does not use are None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What happened. The comment names the fields used and the keys of ``detail``."""
+
+    RUN_STARTED = "run.started"  # detail: name, flow, graph, model, config, namespace, lab, environment
+    RUN_FINISHED = "run.finished"  # detail: status (done|failed|cancelled), error
+    WORKER_JOINED = "worker.joined"  # worker; detail: host, pid, device, threads, memory_bytes
+    WORKER_LOST = "worker.lost"  # worker; detail: reason
+    ACTION_PLANNED = "action.planned"  # action, detail: op, subject
+    ACTION_STARTED = "action.started"  # action, worker, agent; detail: op, threads (sent by the worker)
+    ACTION_FINISHED = "action.finished"  # action, worker, agent, seconds; detail: op
+    ACTION_FAILED = "action.failed"  # action, worker, agent; detail: op, error
+    STATE_CREATED = "state.created"  # state, agent, n_tokens, nbytes; detail: name, operator, parents, segments, exact, note, preview
+    STATE_PHASE = "state.phase"  # state; detail: now, then
+    SEGMENT_CREATED = "segment.created"  # segment, worker, n_tokens, nbytes; detail: parent, start, n_prompt, checksum
+    SEGMENT_PLACED = "segment.placed"  # segment, worker, nbytes; detail: how (computed|map|transfer|restored)
+    SEGMENT_DROPPED = "segment.dropped"  # segment, worker, nbytes
+    SEGMENT_SENT = "segment.sent"  # segment, worker (sender), nbytes (on the wire; 0 when mapped); detail: to, how
+    SEGMENT_RECEIVED = "segment.received"  # segment, worker (receiver), nbytes, seconds; detail: from, how
+    DECISION = "decision"  # edge, agent; detail: source, target, n_tokens, alternatives, chosen, worker, reason
+    DECISION_ACTUAL = "decision.actual"  # edge, seconds; detail: how, worker, terms, because
+    PREFILL_CHUNK = "prefill.chunk"  # agent, worker, action, n_tokens (done); detail: total
+    TOKENS = "tokens"  # agent, worker, action, n_tokens; detail: ids
+    TURN_FINISHED = "turn.finished"  # agent, state, n_tokens (new prompt tokens), seconds (TTFT); detail: see Turn in bench/metrics.py
+    MEMORY = "memory"  # worker, nbytes (KV held); detail: pss_bytes, kv_unique_bytes
+    NOTE = "note"  # detail: text, level
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened.
+
+    Attributes
+    ----------
+    kind
+        Which.
+    time_ns
+        Unix time at the source, in ns. Sources' clocks may differ; order comes from ``seq`` of the log.
+    source, source_seq
+        Who saw it and its own running number: a gap in them is a lost event.
+    n_tokens, nbytes, seconds
+        Tokens, bytes, seconds.
+    detail
+        The rest, JSON-serialisable.
+    """
+
+    kind: Kind
+    time_ns: int
+    source: str
+    source_seq: int
+    agent: str | None = None
+    action: str | None = None
+    state: str | None = None
+    segment: str | None = None
+    edge: str | None = None
+    worker: str | None = None
+    n_tokens: int | None = None
+    nbytes: int | None = None
+    seconds: float | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
