@@ -1,0 +1,96 @@
+"""The cost model: a prefill curve, a decode curve and a line per link, all measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+LinkClass = Literal["same process", "same host", "other host"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillCurve:
+    """Seconds to prefill n tokens on a past of p: ``a + b·n + c·n·(p + n/2)``. Convex, because attention is quadratic.
+
+    ``threads`` is the number of threads it was measured with.
+    """
+
+    a: float
+    b: float
+    c: float
+    threads: int
+
+    def seconds(self, n_tokens: int, past: int = 0, threads: int | None = None) -> float:
+        """Predicted seconds; work is taken to scale with threads, the constant not."""
+        if n_tokens <= 0:
+            return 0.0
+        scale = self.threads / threads if threads else 1.0
+        return self.a + scale * (self.b * n_tokens + self.c * n_tokens * (past + n_tokens / 2))
+
+    @classmethod
+    def fit(cls, points: Sequence[tuple[int, int, float]], threads: int) -> PrefillCurve:
+        """Least squares on relative error through (n_tokens, past, seconds), coefficients kept ≥ 0."""
+        rows = np.array([[1.0, n, n * (past + n / 2)] for n, past, _ in points])
+        seconds = np.array([s for _, _, s in points])
+        active = [0, 1, 2]
+        solution = np.zeros(3)
+        while active:
+            found, *_ = np.linalg.lstsq(rows[:, active] / seconds[:, None], np.ones(len(points)), rcond=None)
+            if (found >= 0).all():
+                solution[active] = found
+                break
+            active.pop(int(np.argmin(found)))
+        a, b, c = (float(value) for value in solution)
+        return cls(a, b, c, threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way for bytes: ``t0 + bytes / bytes_per_second`` seconds."""
+
+    t0: float
+    bytes_per_second: float
+
+    def seconds(self, nbytes: int) -> float:
+        """Predicted seconds for ``nbytes`` bytes."""
+        return self.t0 + nbytes / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Everything measured at calibration.
+
+    ``task_seconds`` is the round trip of an empty task, ``map_seconds`` what mapping a segment adds to it,
+    ``decode_seconds`` one decode step.
+    """
+
+    prefill: PrefillCurve
+    decode_seconds: float
+    frames: Link
+    map_seconds: float
+    task_seconds: float
+    measured_at: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for storage."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> CostModel:
+        """The inverse of :meth:`as_dict`."""
+        rest = dict(stored)
+        return cls(prefill=PrefillCurve(**rest.pop("prefill")), frames=Link(**rest.pop("frames")), **rest)
+
+    def tokens_worth_a_task(self) -> int:
+        """The shortest prefix whose prefill costs more than one more task: shorter ones are not worth sharing."""
+        low, high = 1, 1 << 16
+        while low < high:
+            middle = (low + high) // 2
+            if self.prefill.seconds(middle) - self.prefill.a > self.task_seconds + self.map_seconds:
+                high = middle
+            else:
+                low = middle + 1
+        return low

@@ -1,0 +1,50 @@
+"""Every Dask setting that kvlab relies on, each with its reason. Nothing else in kvlab sets one.
+
+They are applied in the process that makes the scheduler and in each worker process before Dask's servers are made;
+:func:`read_back` tells what a running worker really has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SETTINGS: dict[str, Any] = {
+    # Placement is decided per edge by kvlab; stealing would move work away from its state.
+    "distributed.scheduler.work-stealing": False,
+    # The default policies drop replicas within seconds; a state's copies are owned by the catalog.
+    "distributed.scheduler.active-memory-manager.start": False,
+    # A task that cannot run anywhere fails by name instead of waiting for ever; a worker's restart takes less.
+    "distributed.scheduler.no-workers-timeout": "30s",
+    # A stopped sender otherwise hangs its reader for minutes.
+    "distributed.scheduler.worker-ttl": "30s",
+    # One task may see several killed workers in a fault experiment before it is to blame.
+    "distributed.scheduler.allowed-failures": 10,
+    # A task per worker at a time: the model uses the threads. Queueing root tasks on the scheduler would hide
+    # the queue that a decision sees.
+    "distributed.scheduler.worker-saturation": float("inf"),
+    # Mapped pages count in the RSS of every worker that touches them; Dask's limits would pause healthy workers.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.comm.timeouts.connect": "5s",
+    "distributed.comm.timeouts.tcp": "10s",
+    # Payloads are floats: compressing them costs time and saves nothing.
+    "distributed.comm.compression": None,
+    # The statistical profiler wakes a thread every 10 ms in a process whose cores belong to the model.
+    "distributed.worker.profile.enabled": False,
+}
+
+
+def apply() -> None:
+    """Set all of :data:`SETTINGS` in this process. Changes Dask's global configuration."""
+    import dask
+
+    dask.config.set(SETTINGS)
+
+
+def read_back() -> dict[str, Any]:
+    """The values that this process has for each of :data:`SETTINGS`."""
+    import dask
+
+    return {name: dask.config.get(name, None) for name in SETTINGS}

@@ -1,0 +1,66 @@
+"""Is the peer on this host? Proven, not guessed from addresses.
+
+Each worker holds a small memfd with a nonce and announces (pid, fd, nonce) in the handshake of every connection it
+opens. Who is about to send opens the peer's probe through /proc and reads it. If the nonce is there, the peer's memory
+can be reached from here, and so can ours from there. Anything else means: not the same host, send bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from typing import Any
+
+from kvlab.transport.memory import available, own_pid
+
+HANDSHAKE_KEY = "kvlab-probe"
+_NONCE_BYTES = 16
+
+_lock = threading.Lock()
+_own: dict[str, Any] | None = None
+_seen: dict[str, bool] = {}
+
+
+def own_probe() -> dict[str, Any] | None:
+    """This process's probe, made at first use; None where memory cannot be mapped."""
+    global _own  # noqa: PLW0603 - one probe a process, for as long as it lives
+    if not available():
+        return None
+    with _lock:
+        if _own is None:
+            nonce = secrets.token_bytes(_NONCE_BYTES)
+            fd = os.memfd_create("kvlab-probe", os.MFD_CLOEXEC)
+            os.write(fd, nonce)
+            _own = {"pid": own_pid(), "fd": fd, "nonce": nonce.hex()}
+        return dict(_own)
+
+
+def reachable(probe: dict[str, Any] | None) -> bool:
+    """Whether the process that announced ``probe`` shares this host's memory. Remembers the answer by nonce."""
+    if not probe:
+        return False
+    nonce = probe["nonce"]
+    if nonce not in _seen:
+        _seen[nonce] = _read_back(probe) == nonce
+    return _seen[nonce]
+
+
+def _read_back(probe: dict[str, Any]) -> str | None:
+    try:
+        fd = os.open(f"/proc/{probe['pid']}/fd/{probe['fd']}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.pread(fd, _NONCE_BYTES, 0).hex()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def announce(server: Any) -> None:
+    """Let ``server`` (a Dask worker) show its probe in the handshakes of the connections it opens."""
+    probe = own_probe()
+    if probe is not None:
+        server.connection_args.setdefault("handshake_overrides", {})[HANDSHAKE_KEY] = probe
