@@ -1,0 +1,64 @@
+"""Checks of single values. Each returns the value in its one spelling or raises InvalidInput naming where it stood."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+from kvlab.errors import InvalidInput
+
+RESERVED_IN_NAMES = ":/#"
+"""They build kvlab's own ids: ``context:paper``, ``reviewer-1/0``, ``context:paper#2``."""
+
+LARGEST_SEED = 2**63 - 1
+
+
+def checked_name(kind: str, name: Any) -> str:
+    """A name of a workflow, context or agent: one line, not empty, without reserved characters."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"the name of a {kind} must be a str, not {type(name).__name__}: {name!r}")
+    if not name or name != name.strip() or not name.isprintable() or any(mark in name for mark in RESERVED_IN_NAMES):
+        raise InvalidInput(
+            f"{name!r} cannot be the name of a {kind}",
+            hint=f"use one line of text without spaces around it and without any of {' '.join(RESERVED_IN_NAMES)}",
+            name=name,
+        )
+    return name
+
+
+def checked_text(where: str, text: Any) -> str:
+    """Text that a tokenizer can take: a str that is not blank and has a UTF-8 form."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{where} must be text (str), not {type(text).__name__}", hint="pass a str")
+    if not text.strip():
+        raise InvalidInput(f"{where} is empty", hint="give it some text, or leave it out")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"{where} has a lone surrogate at character {error.start}, which no tokenizer can encode",
+            hint="decode the source with errors='replace'",
+            position=error.start,
+        ) from None
+    return text
+
+
+def checked_integer(where: str, value: Any, least: int, largest: int = LARGEST_SEED) -> int:
+    """An int in ``[least, largest]``; bools and floats are refused."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InvalidInput(f"{where} must be an int, not {type(value).__name__}: {value!r}", value=repr(value))
+    if not least <= value <= largest:
+        raise InvalidInput(f"{where} must be between {least} and {largest}, not {value}", value=int(value))
+    return int(value)
+
+
+def checked_temperature(where: str, value: Any) -> float:
+    """A finite float ≥ 0. 0 is greedy."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidInput(f"{where} must be a number, not {type(value).__name__}: {value!r}", value=repr(value))
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidInput(
+            f"{where} must be a finite number of at least 0, not {value}", hint="0 is greedy", value=float(value)
+        )
+    return float(value) + 0.0  # -0.0 becomes 0.0: one recipe for one meaning

@@ -1,0 +1,94 @@
+"""What a workflow is made of, checked and immutable: the compiler's input. Everything refers by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+MergeHow = Literal["prefix", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Text of a prompt."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPart:
+    """The text of a context, by the context's name."""
+
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """What an agent generated, by the agent's name."""
+
+    agent: str
+
+
+Part = TextPart | ContextPart | AnswerPart
+
+
+@dataclass(frozen=True, slots=True)
+class ContextDefinition:
+    """A named text."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """How an agent's answer is drawn, and by which model (None: the lab's)."""
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    seed: int = 0
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDefinition:
+    """One turn: a user turn of ``parts``, joined by blank lines, and the answer to it.
+
+    Attributes
+    ----------
+    continues
+        Name of the agent whose conversation this turn is appended to; None starts a conversation.
+    role
+        Text of the system turn; None lets the chat template decide. Only where a conversation starts.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    continues: str | None
+    role: str | None
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class MergeDefinition:
+    """Branches that become one conversation.
+
+    Attributes
+    ----------
+    branches
+        Names of the agents merged, at least two.
+    how
+        ``"prefix"``: the longest branch, if it extends all others (exact, generates nothing).
+        ``"summary"``: the model answers ``instruction`` with the branches' answers before it, on what they share.
+    generation
+        None for ``"prefix"``.
+    """
+
+    name: str
+    branches: tuple[str, ...]
+    how: MergeHow
+    instruction: str
+    generation: Generation | None
+
+
+Definition = AgentDefinition | MergeDefinition

@@ -1,0 +1,318 @@
+"""The Workflow: agents, the texts they read, and whose conversation each continues."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+from kvlab.errors import InvalidInput
+from kvlab.workflow.checks import checked_integer, checked_name, checked_temperature, checked_text
+from kvlab.workflow.definitions import (
+    AgentDefinition,
+    AnswerPart,
+    ContextDefinition,
+    ContextPart,
+    Definition,
+    Generation,
+    MergeDefinition,
+    MergeHow,
+    Part,
+    TextPart,
+)
+from kvlab.workflow.handles import Agent, Context, Handle
+from kvlab.workflow.keywords import refuse_unknown_keywords
+
+Prompt = str | Context | Agent | Sequence[str | Context | Agent]
+
+SUMMARY_INSTRUCTION = "Summarize the answers above in one short paragraph."
+
+_log = logging.getLogger("kvlab")
+
+
+class Workflow:
+    """A multi-agent workflow, written down before anything runs.
+
+    Handles refer to their definition by name, so a cell that is run again replaces what it defined, and everything
+    that refers to it means the new definition; ``notices`` says what was replaced.
+
+    Examples
+    --------
+    >>> wf = Workflow("review")
+    >>> paper = wf.context("paper", "Caches are thrown away.")
+    >>> plan = wf.agent("planner", [paper, "Name two weaknesses."], max_new_tokens=32)
+    >>> sides = [wf.agent(f"reviewer-{i}", f"Argue weakness {i}.", continues=plan) for i in (1, 2)]
+    >>> wf.agent("editor", [paper, *sides, "Write the verdict."])
+    <kvlab agent 'editor' of workflow 'review'>
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = checked_name("workflow", name)
+        self._contexts: dict[str, ContextDefinition] = {}
+        self._agents: dict[str, Definition] = {}
+        self._notices: list[str] = []
+
+    @property
+    def contexts(self) -> Mapping[str, ContextDefinition]:
+        """Definitions of the contexts by name, in the order in which they were first defined. A live, read-only view."""
+        return MappingProxyType(self._contexts)
+
+    @property
+    def agents(self) -> Mapping[str, Definition]:
+        """Definitions of the agents and merges by name, in the order in which they were first defined."""
+        return MappingProxyType(self._agents)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was redefined, oldest first."""
+        return tuple(self._notices)
+
+    def __getitem__(self, name: str) -> Context | Agent:
+        """The handle of that name."""
+        if name in self._contexts:
+            return Context(self, name)
+        if name in self._agents:
+            return Agent(self, name)
+        known = ", ".join([*self._contexts, *self._agents]) or "none yet"
+        raise InvalidInput(f"workflow {self.name!r} has nothing named {name!r}", hint=f"its names are: {known}")
+
+    def context(self, name: str, text: str, **unknown: Any) -> Context:
+        """Name a text that agents read. Put it first in their prompts, and its K/V is computed once.
+
+        Raises
+        ------
+        InvalidInput
+            For an empty or unencodable text, an unusable name or an unknown keyword.
+        """
+        refuse_unknown_keywords(f"context {name!r}", unknown, _keywords(Workflow.context))
+        checked = checked_text(f"the text of context {checked_name('context', name)!r}", text)
+        self._refuse_leaked_handles(f"the text of context {name!r}", checked)
+        self._replace(name, "context")
+        self._contexts[name] = ContextDefinition(name, checked)
+        return Context(self, name)
+
+    def agent(
+        self,
+        name: str,
+        prompt: Prompt,
+        *,
+        continues: Agent | None = None,
+        role: str | None = None,
+        model: str | None = None,
+        max_new_tokens: int = 64,
+        temperature: float = 0,
+        seed: int = 0,
+        **unknown: Any,
+    ) -> Agent:
+        """Define one turn: a user turn, and the answer to it.
+
+        Parameters
+        ----------
+        prompt
+            Text, a context, an agent (its generated text), or a list of these, joined by a blank line.
+        continues
+            The agent whose conversation this turn goes on, on its state.
+        role
+            Text of the system turn. Without it the chat template decides. Not with ``continues``.
+        model
+            Name of the model; None is the lab's.
+        max_new_tokens
+            At least 1 token is generated and at most this many.
+        temperature
+            0 is greedy.
+        seed
+            With the agent's name and the position it alone determines each draw.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the agent and what cannot be meant.
+        """
+        where = f"agent {name!r}"
+        refuse_unknown_keywords(where, unknown, _keywords(Workflow.agent))
+        checked_name("agent", name)
+        parent = None if continues is None else self._agent_name(f"continues= of {where}", continues)
+        if role is not None:
+            checked_text(f"role= of {where}", role)
+            self._refuse_leaked_handles(f"role= of {where}", role)
+            if parent is not None:
+                raise InvalidInput(
+                    f"{where} continues {parent!r}, whose conversation has its system turn already: role= cannot be given",
+                    hint=f"give role= to the agent that starts the conversation, or put it into the prompt of {name}",
+                )
+        parts = self._parts(where, prompt)
+        if parent == name or AnswerPart(name) in parts:
+            raise InvalidInput(f"{where} refers to itself", hint="give the later turn another name")
+        generation = _generation(where, model, max_new_tokens, temperature, seed)
+        self._replace(name, "agent")
+        self._agents[name] = AgentDefinition(name, parts, parent, role, generation)
+        return Agent(self, name)
+
+    def merge(
+        self,
+        name: str,
+        agents: Sequence[Agent],
+        *,
+        how: Literal["prefix", "summary"] = "prefix",
+        instruction: str | None = None,
+        model: str | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+        **unknown: Any,
+    ) -> Agent:
+        """Make one conversation of several branches.
+
+        ``how="prefix"`` is exact and generates nothing: the branches must lie on one conversation, and the longest is
+        taken. ``how="summary"`` goes on from what the branches share: their common ancestor by ``continues=``, or, where
+        there is none, the parts their first prompts begin with. The user turn there is every answer the branches gave
+        after it, then ``instruction``; what the model answers is the merged text.
+
+        The generation keywords are those of :meth:`agent`, and only for ``"summary"``.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the merge and what cannot be meant.
+        """
+        where = f"merge {name!r}"
+        refuse_unknown_keywords(where, unknown, _keywords(Workflow.merge))
+        checked_name("merge", name)
+        if how not in ("prefix", "summary"):
+            raise InvalidInput(f'how= of {where} must be "prefix" or "summary", not {how!r}')
+        if isinstance(agents, (str, Handle)) or not isinstance(agents, Sequence):
+            raise InvalidInput(f"{where} takes a list of agents", hint=f'wf.merge("{name}", [a, b], how="summary")')
+        branches = tuple(
+            self._agent_name(f"branch {index + 1} of {where}", agent) for index, agent in enumerate(agents)
+        )
+        if len(set(branches)) < 2 or len(set(branches)) < len(branches):
+            raise InvalidInput(f"{where} needs at least two different agents, not {list(branches)}")
+        if name in branches:
+            raise InvalidInput(f"{where} refers to itself", hint="give it another name")
+        given = {"instruction": instruction, "model": model, "max_new_tokens": max_new_tokens}
+        given |= {"temperature": temperature, "seed": seed}
+        chosen = {keyword: value for keyword, value in given.items() if value is not None}
+        if how == "prefix":
+            if chosen:
+                raise InvalidInput(
+                    f'{where} with how="prefix" generates nothing: {next(iter(chosen))}= has no meaning there',
+                    hint='use how="summary", or leave it out',
+                )
+            definition = MergeDefinition(name, branches, cast("MergeHow", how), "", None)
+        else:
+            text = checked_text(f"instruction= of {where}", chosen.pop("instruction", SUMMARY_INSTRUCTION))
+            self._refuse_leaked_handles(f"instruction= of {where}", text)
+            generation = _generation(
+                where, **{"model": None, "max_new_tokens": 64, "temperature": 0, "seed": 0, **chosen}
+            )
+            definition = MergeDefinition(name, branches, cast("MergeHow", how), text, generation)
+        self._replace(name, "merge")
+        self._agents[name] = definition
+        return Agent(self, name)
+
+    def _parts(self, where: str, prompt: Any) -> tuple[Part, ...]:
+        listed = [prompt] if isinstance(prompt, (str, Handle)) else prompt
+        if not isinstance(listed, Sequence) or isinstance(listed, (bytes, bytearray, memoryview)):
+            raise InvalidInput(
+                f"the prompt of {where} must be text, a context, an agent or a list of these, not {type(prompt).__name__}"
+            )
+        if not listed:
+            raise InvalidInput(f"the prompt of {where} is empty", hint="give it text, a context or an agent")
+        return tuple(
+            self._part(f"part {index + 1} of the prompt of {where}", part) for index, part in enumerate(listed)
+        )
+
+    def _part(self, where: str, part: Any) -> Part:
+        if isinstance(part, Handle):
+            self._refuse_foreign(where, part)
+            return ContextPart(part.name) if isinstance(part, Context) else AnswerPart(part.name)
+        if isinstance(part, (list, tuple)):
+            raise InvalidInput(
+                f"{where} is a {type(part).__name__}", hint="put a star before it: [paper, *reviewers, 'text']"
+            )
+        text = checked_text(where, part)
+        self._refuse_leaked_handles(where, text)
+        return TextPart(text)
+
+    def _agent_name(self, where: str, handle: Any) -> str:
+        if not isinstance(handle, Agent):
+            kind = "a context" if isinstance(handle, Context) else f"{type(handle).__name__}"
+            raise InvalidInput(
+                f"{where} must be an agent, not {kind}", hint="pass what wf.agent(…) or wf.merge(…) returned"
+            )
+        self._refuse_foreign(where, handle)
+        return handle.name
+
+    def _refuse_foreign(self, where: str, handle: Handle) -> None:
+        if handle.workflow is not self:
+            raise InvalidInput(
+                f"{where} is {handle!r}, which belongs to another workflow than {self.name!r}",
+                hint="define it in this workflow; if the workflow was made again, run the cells that define its parts again",
+            )
+
+    def _refuse_leaked_handles(self, where: str, text: str) -> None:
+        """A list of handles in an f-string prints their reprs: that is never what was meant."""
+        if "<kvlab " not in text:
+            return
+        for handle in [Context(self, name) for name in self._contexts] + [Agent(self, name) for name in self._agents]:
+            if repr(handle) in text:
+                raise InvalidInput(
+                    f"{where} contains the printed form of {handle!r}",
+                    hint=f"put it in the prompt's list, like [{handle.name}, 'Your question.'], not into a string",
+                )
+
+    def _replace(self, name: str, kind: str) -> None:
+        """Note a redefinition; a name means one thing, so what it meant as another kind is dropped."""
+        before: ContextDefinition | Definition | None = self._contexts.get(name) or self._agents.get(name)
+        if before is None:
+            return
+        was = {ContextDefinition: "context", AgentDefinition: "agent", MergeDefinition: "merge"}[type(before)]
+        notice = f"workflow {self.name!r}: {was} {name!r} was replaced by a new {kind} of that name"
+        self._notices.append(notice)
+        _log.info(notice)
+        if was == "context" and kind != "context":
+            del self._contexts[name]
+        elif was != "context" and kind == "context":
+            del self._agents[name]
+
+    def __repr__(self) -> str:
+        return f"<kvlab workflow {self.name!r}: {_counted(len(self._contexts), 'context')}, {_counted(len(self._agents), 'agent')}>"
+
+    def _repr_html_(self) -> str:
+        rows = [f"<b>workflow {html.escape(self.name)}</b>"]
+        rows += [f"context <i>{html.escape(c.name)}</i>, {len(c.text):,} characters" for c in self._contexts.values()]
+        rows += [_line(definition) for definition in self._agents.values()]
+        return "<br>".join(rows)
+
+
+def _generation(where: str, model: Any, max_new_tokens: Any, temperature: Any, seed: Any) -> Generation:
+    if model is not None:
+        checked_text(f"model= of {where}", model)
+    return Generation(
+        max_new_tokens=checked_integer(f"max_new_tokens= of {where}", max_new_tokens, 1),
+        temperature=checked_temperature(f"temperature= of {where}", temperature),
+        seed=checked_integer(f"seed= of {where}", seed, 0),
+        model=model,
+    )
+
+
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [
+        p.name for p in inspect.signature(function).parameters.values() if p.kind not in variable and p.name != "self"
+    ]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _line(definition: Definition) -> str:
+    name = html.escape(definition.name)
+    if isinstance(definition, MergeDefinition):
+        return f"merge <i>{name}</i> ({definition.how}) of {html.escape(', '.join(definition.branches))}"
+    after = f" continues {html.escape(definition.continues)}" if definition.continues else ""
+    return f"agent <i>{name}</i>{after}, up to {definition.generation.max_new_tokens} tokens"
