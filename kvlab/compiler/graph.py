@@ -27,13 +27,21 @@ class OutputOf:
 
 
 @dataclass(frozen=True, slots=True)
-class EndOfTurn:
-    """Closes ``agent``'s answer: its unfed last token, then whatever of the template's end-of-turn it did not say itself."""
+class RawOutputOf:
+    """All generated ids of an agent but the last, as its own state holds them: control tokens included."""
 
     agent: str
 
 
-Piece = Known | OutputOf | EndOfTurn
+@dataclass(frozen=True, slots=True)
+class EndOfTurn:
+    """Closes ``agent``'s answer: its unfed last token, then what of the template's end of turn it did not say."""
+
+    agent: str
+
+
+Piece = Known | OutputOf | RawOutputOf | EndOfTurn
+"""The ids a piece stands for are given by :func:`kvlab.compiler.resolve.resolve`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,9 @@ class Node:
     id
         Unique in the graph: the agent's name, or ``"context:paper"`` style names for materialized prefixes.
     kind
-        ``materialize`` prefills a shared prefix, ``resume`` is an agent's turn, ``merge`` a summary of branches.
+        ``materialize`` prefills a shared prefix, ``resume`` is an agent's turn, ``merge`` makes one conversation of
+        branches: a summary is a turn like an agent's; a prefix merge feeds no pieces, draws no tokens
+        (``sampling.max_new_tokens`` 0), and its state is its parent's, unfed token included.
     lane
         The agent (or context) whose lane it is drawn in.
     parent
@@ -55,7 +65,7 @@ class Node:
     full_pieces
         What the whole path says, from the root: what textflow prefills.
     data_parents
-        Ids of nodes whose generated text it reads.
+        Ids of nodes whose generated text its own turn reads, also where that text lies in a shared prefix.
     """
 
     id: str
@@ -77,6 +87,11 @@ class Node:
         """Ids of all nodes that must have run before this one."""
         return tuple(dict.fromkeys(([self.parent] if self.parent else []) + list(self.data_parents)))
 
+    @property
+    def text_parents(self) -> tuple[str, ...]:
+        """Ids of all nodes whose output is somewhere in its path: what textflow, which has no states, waits for."""
+        return tuple(dict.fromkeys(piece.agent for piece in self.full_pieces if not isinstance(piece, Known)))
+
 
 @dataclass(frozen=True, slots=True)
 class DataEdge:
@@ -88,7 +103,11 @@ class DataEdge:
 
 @dataclass(frozen=True, slots=True)
 class StateEdge:
-    """State of ``source`` is what ``target`` starts from. ``recompute_because`` is set when it cannot be used as it is."""
+    """State of ``source`` is what ``target`` starts from. ``recompute_because`` is set when it cannot be used as it is.
+
+    ``n_tokens`` counts the tokens of that state as far as they are known before the run: at most so many, with every
+    agent generating all of its ``max_new_tokens``. Where ``recompute_because`` is set, it counts what is lost.
+    """
 
     source: str
     target: str

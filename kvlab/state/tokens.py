@@ -11,7 +11,7 @@ BYTES_PER_ID = 4
 
 def pack_ids(ids: Iterable[int]) -> bytes:
     """Token ids as little-endian int32 bytes."""
-    packed = array("i", ids)
+    packed = array("i", iter(ids))  # given bytes themselves, array would reinterpret four of them as one id
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

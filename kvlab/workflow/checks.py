@@ -48,17 +48,17 @@ def checked_integer(where: str, value: Any, least: int, largest: int = LARGEST_S
     """An int in ``[least, largest]``; bools and floats are refused."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidInput(f"{where} must be an int, not {type(value).__name__}: {value!r}", value=repr(value))
-    if not least <= value <= largest:
-        raise InvalidInput(f"{where} must be between {least} and {largest}, not {value}", value=int(value))
-    return int(value)
+    number = int(value)
+    if not least <= number <= largest:
+        raise InvalidInput(f"{where} must be between {least} and {largest}, not {number}", value=number)
+    return number
 
 
 def checked_temperature(where: str, value: Any) -> float:
     """A finite float ≥ 0. 0 is greedy."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidInput(f"{where} must be a number, not {type(value).__name__}: {value!r}", value=repr(value))
-    if not (math.isfinite(value) and value >= 0):
-        raise InvalidInput(
-            f"{where} must be a finite number of at least 0, not {value}", hint="0 is greedy", value=float(value)
-        )
-    return float(value) + 0.0  # -0.0 becomes 0.0: one recipe for one meaning
+    number = float(value)
+    if not (math.isfinite(number) and number >= 0):
+        raise InvalidInput(f"{where} must be finite and at least 0, not {number}", hint="0 is greedy", value=number)
+    return number + 0.0  # -0.0 becomes 0.0: one recipe for one meaning

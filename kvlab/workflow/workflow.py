@@ -15,18 +15,14 @@ from kvlab.workflow.definitions import (
     AgentDefinition,
     AnswerPart,
     ContextDefinition,
-    ContextPart,
     Definition,
     Generation,
     MergeDefinition,
     MergeHow,
-    Part,
-    TextPart,
 )
 from kvlab.workflow.handles import Agent, Context, Handle
 from kvlab.workflow.keywords import refuse_unknown_keywords
-
-Prompt = str | Context | Agent | Sequence[str | Context | Agent]
+from kvlab.workflow.parts import Prompt, agent_name, parts_of, refuse_leaked_handles
 
 SUMMARY_INSTRUCTION = "Summarize the answers above in one short paragraph."
 
@@ -57,12 +53,12 @@ class Workflow:
 
     @property
     def contexts(self) -> Mapping[str, ContextDefinition]:
-        """Definitions of the contexts by name, in the order in which they were first defined. A live, read-only view."""
+        """Definitions of the contexts by name, in the order of their first definition. A live, read-only view."""
         return MappingProxyType(self._contexts)
 
     @property
     def agents(self) -> Mapping[str, Definition]:
-        """Definitions of the agents and merges by name, in the order in which they were first defined."""
+        """Definitions of the agents and merges by name, in the order of their first definition."""
         return MappingProxyType(self._agents)
 
     @property
@@ -89,7 +85,7 @@ class Workflow:
         """
         refuse_unknown_keywords(f"context {name!r}", unknown, _keywords(Workflow.context))
         checked = checked_text(f"the text of context {checked_name('context', name)!r}", text)
-        self._refuse_leaked_handles(f"the text of context {name!r}", checked)
+        refuse_leaked_handles(self, f"the text of context {name!r}", checked)
         self._replace(name, "context")
         self._contexts[name] = ContextDefinition(name, checked)
         return Context(self, name)
@@ -134,16 +130,16 @@ class Workflow:
         where = f"agent {name!r}"
         refuse_unknown_keywords(where, unknown, _keywords(Workflow.agent))
         checked_name("agent", name)
-        parent = None if continues is None else self._agent_name(f"continues= of {where}", continues)
+        parent = None if continues is None else agent_name(self, f"continues= of {where}", continues)
         if role is not None:
             checked_text(f"role= of {where}", role)
-            self._refuse_leaked_handles(f"role= of {where}", role)
+            refuse_leaked_handles(self, f"role= of {where}", role)
             if parent is not None:
                 raise InvalidInput(
-                    f"{where} continues {parent!r}, whose conversation has its system turn already: role= cannot be given",
+                    f"{where} continues {parent!r}, whose conversation has its system turn: role= cannot be given",
                     hint=f"give role= to the agent that starts the conversation, or put it into the prompt of {name}",
                 )
-        parts = self._parts(where, prompt)
+        parts = parts_of(self, where, prompt)
         if parent == name or AnswerPart(name) in parts:
             raise InvalidInput(f"{where} refers to itself", hint="give the later turn another name")
         generation = _generation(where, model, max_new_tokens, temperature, seed)
@@ -167,9 +163,9 @@ class Workflow:
         """Make one conversation of several branches.
 
         ``how="prefix"`` is exact and generates nothing: the branches must lie on one conversation, and the longest is
-        taken. ``how="summary"`` goes on from what the branches share: their common ancestor by ``continues=``, or, where
-        there is none, the parts their first prompts begin with. The user turn there is every answer the branches gave
-        after it, then ``instruction``; what the model answers is the merged text.
+        taken. ``how="summary"`` goes on from what the branches share: their common ancestor by ``continues=``, or,
+        where there is none, the parts their first prompts begin with. The user turn there is every answer the
+        branches gave after it, then ``instruction``; what the model answers is the merged text.
 
         The generation keywords are those of :meth:`agent`, and only for ``"summary"``.
 
@@ -186,13 +182,13 @@ class Workflow:
         if isinstance(agents, (str, Handle)) or not isinstance(agents, Sequence):
             raise InvalidInput(f"{where} takes a list of agents", hint=f'wf.merge("{name}", [a, b], how="summary")')
         branches = tuple(
-            self._agent_name(f"branch {index + 1} of {where}", agent) for index, agent in enumerate(agents)
+            agent_name(self, f"branch {index + 1} of {where}", agent) for index, agent in enumerate(agents)
         )
         if len(set(branches)) < 2 or len(set(branches)) < len(branches):
             raise InvalidInput(f"{where} needs at least two different agents, not {list(branches)}")
         if name in branches:
             raise InvalidInput(f"{where} refers to itself", hint="give it another name")
-        given = {"instruction": instruction, "model": model, "max_new_tokens": max_new_tokens}
+        given: dict[str, Any] = {"instruction": instruction, "model": model, "max_new_tokens": max_new_tokens}
         given |= {"temperature": temperature, "seed": seed}
         chosen = {keyword: value for keyword, value in given.items() if value is not None}
         if how == "prefix":
@@ -204,7 +200,7 @@ class Workflow:
             definition = MergeDefinition(name, branches, cast("MergeHow", how), "", None)
         else:
             text = checked_text(f"instruction= of {where}", chosen.pop("instruction", SUMMARY_INSTRUCTION))
-            self._refuse_leaked_handles(f"instruction= of {where}", text)
+            refuse_leaked_handles(self, f"instruction= of {where}", text)
             generation = _generation(
                 where, **{"model": None, "max_new_tokens": 64, "temperature": 0, "seed": 0, **chosen}
             )
@@ -212,57 +208,6 @@ class Workflow:
         self._replace(name, "merge")
         self._agents[name] = definition
         return Agent(self, name)
-
-    def _parts(self, where: str, prompt: Any) -> tuple[Part, ...]:
-        listed = [prompt] if isinstance(prompt, (str, Handle)) else prompt
-        if not isinstance(listed, Sequence) or isinstance(listed, (bytes, bytearray, memoryview)):
-            raise InvalidInput(
-                f"the prompt of {where} must be text, a context, an agent or a list of these, not {type(prompt).__name__}"
-            )
-        if not listed:
-            raise InvalidInput(f"the prompt of {where} is empty", hint="give it text, a context or an agent")
-        return tuple(
-            self._part(f"part {index + 1} of the prompt of {where}", part) for index, part in enumerate(listed)
-        )
-
-    def _part(self, where: str, part: Any) -> Part:
-        if isinstance(part, Handle):
-            self._refuse_foreign(where, part)
-            return ContextPart(part.name) if isinstance(part, Context) else AnswerPart(part.name)
-        if isinstance(part, (list, tuple)):
-            raise InvalidInput(
-                f"{where} is a {type(part).__name__}", hint="put a star before it: [paper, *reviewers, 'text']"
-            )
-        text = checked_text(where, part)
-        self._refuse_leaked_handles(where, text)
-        return TextPart(text)
-
-    def _agent_name(self, where: str, handle: Any) -> str:
-        if not isinstance(handle, Agent):
-            kind = "a context" if isinstance(handle, Context) else f"{type(handle).__name__}"
-            raise InvalidInput(
-                f"{where} must be an agent, not {kind}", hint="pass what wf.agent(…) or wf.merge(…) returned"
-            )
-        self._refuse_foreign(where, handle)
-        return handle.name
-
-    def _refuse_foreign(self, where: str, handle: Handle) -> None:
-        if handle.workflow is not self:
-            raise InvalidInput(
-                f"{where} is {handle!r}, which belongs to another workflow than {self.name!r}",
-                hint="define it in this workflow; if the workflow was made again, run the cells that define its parts again",
-            )
-
-    def _refuse_leaked_handles(self, where: str, text: str) -> None:
-        """A list of handles in an f-string prints their reprs: that is never what was meant."""
-        if "<kvlab " not in text:
-            return
-        for handle in [Context(self, name) for name in self._contexts] + [Agent(self, name) for name in self._agents]:
-            if repr(handle) in text:
-                raise InvalidInput(
-                    f"{where} contains the printed form of {handle!r}",
-                    hint=f"put it in the prompt's list, like [{handle.name}, 'Your question.'], not into a string",
-                )
 
     def _replace(self, name: str, kind: str) -> None:
         """Note a redefinition; a name means one thing, so what it meant as another kind is dropped."""
@@ -279,7 +224,8 @@ class Workflow:
             del self._agents[name]
 
     def __repr__(self) -> str:
-        return f"<kvlab workflow {self.name!r}: {_counted(len(self._contexts), 'context')}, {_counted(len(self._agents), 'agent')}>"
+        size = f"{_counted(len(self._contexts), 'context')}, {_counted(len(self._agents), 'agent')}"
+        return f"<kvlab workflow {self.name!r}: {size}>"
 
     def _repr_html_(self) -> str:
         rows = [f"<b>workflow {html.escape(self.name)}</b>"]

@@ -1,0 +1,159 @@
+"""Nodes from paths and shared prefixes, and the edges between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvlab.compiler.context_use import LostContext
+from kvlab.compiler.graph import DataEdge, Known, Node, OutputOf, Piece, StateEdge
+from kvlab.compiler.lengths import Lengths
+from kvlab.compiler.prompts import Path
+from kvlab.compiler.shared_prefixes import SharedPrefix, shared_prefixes
+from kvlab.compiler.symbols import Symbols, cut
+from kvlab.compiler.turns import Turn
+from kvlab.state.identity import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A shared prefix under its node id; ``before`` is the path of the state that all its members start from."""
+
+    id: str
+    prefix: SharedPrefix
+    below: str | None
+    before: tuple[Piece, ...]
+
+
+def place_prefixes(
+    turns: Mapping[str, Turn], paths: Mapping[str, Path], lengths: Lengths, min_shared_tokens: int, symbols: Symbols
+) -> list[Placed]:
+    """The shared prefixes of all turns, those that start from the root first, each under a unique id."""
+    starts: dict[str | None, list[str]] = {None: []}
+    for turn in turns.values():
+        if turn.generates:
+            starts.setdefault(turn.continues, []).append(turn.name)
+    placed: list[Placed] = []
+    taken: dict[str, int] = {}
+    for start, names in starts.items():
+        own = {name: paths[name].own for name in names}
+        ids: list[str] = []
+        for prefix in shared_prefixes(own, lengths.at_most, min_shared_tokens, symbols):
+            kind = f"context:{prefix.context}" if prefix.context is not None else "prefix"
+            taken[kind] = taken.get(kind, 0) + 1
+            ids.append(
+                f"prefix:{taken[kind]}" if kind == "prefix" else kind if taken[kind] == 1 else f"{kind}#{taken[kind]}"
+            )
+            below = start if prefix.below is None else ids[prefix.below]
+            placed.append(Placed(ids[-1], prefix, below, paths[names[0]].before))
+    return placed
+
+
+def nodes_of(turns: Mapping[str, Turn], paths: Mapping[str, Path], placed: Sequence[Placed]) -> tuple[Node, ...]:
+    """All nodes, each after those it waits for: a shared prefix comes just before the first turn that needs it."""
+    by_id = {place.id: place for place in placed}
+    deepest: dict[str, Placed] = {}
+    for place in placed:
+        for name in place.prefix.members:
+            deepest[name] = place
+    nodes: dict[str, Node] = {}
+    for turn in turns.values():
+        under = deepest.get(turn.name)
+        for place in _chain(under, by_id):
+            if place.id not in nodes:
+                nodes[place.id] = _materialize(place, by_id)
+        nodes[turn.name] = _turn_node(turn, paths[turn.name], under)
+    return tuple(nodes.values())
+
+
+def data_edges_of(nodes: Sequence[Node]) -> tuple[DataEdge, ...]:
+    """E_d: whose text enters whose prompt."""
+    return tuple(DataEdge(source, node.id) for node in nodes for source in node.data_parents)
+
+
+def state_edges_of(
+    nodes: Sequence[Node], turns: Mapping[str, Turn], lengths: Lengths, lost: Sequence[LostContext]
+) -> tuple[StateEdge, ...]:
+    """E_s: the state each node starts from, and states it cannot use although it reads the same text."""
+    by_id = {node.id: node for node in nodes}
+    size = {node.id: lengths.state_at_most(node.id, node.full_pieces) for node in nodes}
+    edges = []
+    for node in nodes:
+        if node.parent is not None:
+            edges.append(StateEdge(node.parent, node.id, size[node.parent]))
+        if node.kind == "merge":
+            turn = turns[node.id]
+            because = (
+                None
+                if not turn.generates
+                else "K/V of different continuations cannot be joined exactly; its text is read"
+            )
+            edges += [StateEdge(name, node.id, size[name], because) for name in turn.branches if name != node.parent]
+        for loss in lost:
+            source = _context_node(by_id[loss.served], loss.context, by_id) if loss.agent == node.id else None
+            if source is not None and source != node.parent:
+                edges.append(StateEdge(source, node.id, loss.n_tokens, loss.because))
+    return tuple(edges)
+
+
+def siblings_of(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
+    """Groups of two or more turns that start from one state and become ready together."""
+    groups: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for node in nodes:
+        if node.kind == "resume" and node.parent is not None:
+            groups.setdefault((node.parent, frozenset(node.waits_for)), []).append(node.id)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _chain(place: Placed | None, by_id: Mapping[str, Placed]) -> list[Placed]:
+    """From the shared prefix nearest to the start up to ``place``."""
+    chain: list[Placed] = []
+    while place is not None:
+        chain.append(place)
+        place = by_id.get(place.below) if place.below is not None else None
+    return chain[::-1]
+
+
+def _materialize(place: Placed, by_id: Mapping[str, Placed]) -> Node:
+    prefix = place.prefix
+    lower = _chain(place, by_id)[:-1]
+    pieces = cut(prefix.pieces, lower[-1].prefix.depth if lower else 0)[1]
+    return Node(
+        id=place.id,
+        kind="materialize",
+        lane=prefix.context if prefix.context is not None else place.id,
+        parent=place.below,
+        pieces=pieces,
+        full_pieces=place.before + prefix.pieces,
+        sampling=Sampling(0, branch=place.id),
+        data_parents=tuple(dict.fromkeys(piece.agent for piece in pieces if isinstance(piece, OutputOf))),
+    )
+
+
+def _turn_node(turn: Turn, path: Path, under: Placed | None) -> Node:
+    generation = turn.generation
+    sampling = Sampling(0, branch=f"{turn.name}/0")
+    if generation is not None:
+        sampling = Sampling(generation.max_new_tokens, generation.temperature, generation.seed, f"{turn.name}/0")
+    return Node(
+        id=turn.name,
+        kind="merge" if turn.branches else "resume",
+        lane=turn.name,
+        parent=under.id if under is not None else turn.continues,
+        pieces=cut(path.own, under.prefix.depth)[1] if under is not None else path.own,
+        full_pieces=path.full,
+        sampling=sampling,
+        data_parents=tuple(dict.fromkeys(piece.agent for piece in path.own if isinstance(piece, OutputOf))),
+    )
+
+
+def _context_node(node: Node, context: str, by_id: Mapping[str, Node]) -> str | None:
+    """The materialized prefix below ``node`` that holds ``context``, if there is one."""
+    current: Node | None = node
+    while current is not None:
+        if current.kind == "materialize" and any(
+            isinstance(piece, Known) and piece.source == f"context:{context}" for piece in current.pieces
+        ):
+            return current.id
+        current = by_id.get(current.parent) if current.parent is not None else None
+    return None

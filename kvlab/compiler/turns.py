@@ -1,0 +1,135 @@
+"""From definitions to turns: names looked up, cycles refused, merges written as turns, in an order that can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvlab.compiler.merges import summary_parts, tip_of_prefix_merge
+from kvlab.errors import GraphError
+from kvlab.workflow.definitions import (
+    AgentDefinition,
+    AnswerPart,
+    ContextDefinition,
+    ContextPart,
+    Definition,
+    Generation,
+    MergeDefinition,
+    Part,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One agent's turn, or a merge as the turn that it is.
+
+    Attributes
+    ----------
+    continues
+        Name of the turn on whose state it starts, or None.
+    parts
+        What its user turn says; empty for a prefix merge.
+    generation
+        None for a prefix merge, which generates nothing.
+    branches
+        Names of what a merge merges.
+    speaker
+        Whose generated ids its text is: its own name, or for a prefix merge that of its longest branch.
+    """
+
+    name: str
+    continues: str | None
+    role: str | None
+    parts: tuple[Part, ...]
+    generation: Generation | None
+    branches: tuple[str, ...]
+    speaker: str
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model runs for it."""
+        return self.generation is not None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the turns whose text it reads, each once."""
+        return tuple(dict.fromkeys(part.agent for part in self.parts if isinstance(part, AnswerPart)))
+
+
+def turns_of(contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition]) -> dict[str, Turn]:
+    """Every agent's turn by name: each after all it depends on, else in the order of definition.
+
+    Raises
+    ------
+    GraphError
+        For a name that is not defined (any more) or agents that wait for each other; names them.
+    MergeRefused
+        For a prefix merge of branches that are not on one conversation.
+    """
+    for definition in agents.values():
+        _require_names(definition, contexts, agents)
+    turns: dict[str, Turn] = {}
+    for name in _in_order({name: _needs(definition) for name, definition in agents.items()}):
+        turns[name] = _turn(agents[name], turns)
+    return turns
+
+
+def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
+    name = definition.name
+    if isinstance(definition, AgentDefinition):
+        return Turn(name, definition.continues, definition.role, definition.parts, definition.generation, (), name)
+    if definition.how == "prefix":
+        tip = tip_of_prefix_merge(definition, turns)
+        return Turn(name, tip, None, (), None, definition.branches, turns[tip].speaker)
+    start = summary_parts(definition, turns)
+    return Turn(name, start.continues, start.role, start.parts, definition.generation, definition.branches, name)
+
+
+def _needs(definition: Definition) -> tuple[str, ...]:
+    if isinstance(definition, MergeDefinition):
+        return definition.branches
+    continued = (definition.continues,) if definition.continues else ()
+    return continued + tuple(part.agent for part in definition.parts if isinstance(part, AnswerPart))
+
+
+def _require_names(
+    definition: Definition, contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition]
+) -> None:
+    wanted = [("agent", name) for name in _needs(definition)]
+    if isinstance(definition, AgentDefinition):
+        wanted += [("context", part.context) for part in definition.parts if isinstance(part, ContextPart)]
+    for kind, name in wanted:
+        if name not in (agents if kind == "agent" else contexts):
+            raise GraphError(
+                f"agent {definition.name!r} needs the {kind} {name!r}, which the workflow does not have",
+                hint=f"define the {kind} {name!r} again, or define {definition.name!r} without it",
+                agent=definition.name,
+                missing=name,
+            )
+
+
+def _in_order(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Names so that each comes after its needs; depth first without recursion, so that long chains are no matter."""
+    order: dict[str, None] = {}
+    for start in needs:
+        trail: dict[str, None] = {}
+        current = start
+        while True:
+            missing = next((name for name in needs[current] if name not in order), None)
+            if missing is None:
+                order[current] = None
+                if not trail:
+                    break
+                current, _ = trail.popitem()
+            else:
+                trail[current] = None
+                if missing in trail:
+                    names = list(trail)
+                    cycle = [*names[names.index(missing) :], missing]
+                    raise GraphError(
+                        f"agents wait for each other: {' needs '.join(map(repr, cycle))}",
+                        hint="define one of them again without the one it needs; one of them may have closed a loop",
+                        agents=cycle[:-1],
+                    )
+                current = missing
+    return list(order)
