@@ -1,0 +1,256 @@
+"""The event log on disk: an Arrow IPC stream that only grows.
+
+Each batch is written as one piece, so what a reader sees is always whole batches and perhaps the beginning of one
+more. A reader finds the last whole one by walking the frames of the stream
+(https://arrow.apache.org/docs/format/Columnar.html#encapsulated-message-format) and maps the file up to there.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from kvlab.errors import InvalidInput, NoRoom, RunUnreadable
+from kvlab.store import schema
+from kvlab.store.events import Event
+from kvlab.store.rows import event_batch
+
+FLUSH_EVENTS = 256
+"""Events that wait at most before a batch is written."""
+
+FLUSH_SECONDS = 0.5
+"""Age at which waiting events are written by whoever appends next."""
+
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_CONTINUATION = 0xFFFFFFFF
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class EventLog:
+    """Writes events of one run to ``path``; safe to use from several threads.
+
+    Parameters
+    ----------
+    path
+        File to create. It must not exist: a log is written by one process, once.
+    clock
+        Seconds, monotonic; decides when waiting events are old enough.
+
+    Raises
+    ------
+    InvalidInput
+        If the file exists.
+    NoRoom
+        If not even the schema can be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: list[pa.RecordBatch] = []
+        self._n_waiting = 0
+        self._last_seq = 0
+        self._flushed_at = clock()
+        self._length = 0
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise InvalidInput(f"{self.path} exists; a log is never written twice", hint="make a new run folder") from None
+        # Held for the life of the writer, so that remove_run can tell a live run.
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._write(schema.EVENTS.serialize())
+
+    def append(self, events: Iterable[Event]) -> int:
+        """Take ``events`` into the log, in this order, and return the number of the last one.
+
+        They are on disk after :meth:`flush`, after :data:`FLUSH_EVENTS` events, or with the first append later than
+        :data:`FLUSH_SECONDS`.
+
+        Raises
+        ------
+        InvalidInput
+            If a detail is not JSON, or the log is closed; none of ``events`` is taken then.
+        NoRoom
+            If the disk is full. The events stay waiting and are written by the next flush that finds room; what was
+            written before stays readable.
+        """
+        with self._lock:
+            self._require_open()
+            numbered = list(enumerate(events, start=self._last_seq + 1))
+            if numbered:
+                self._waiting.append(event_batch(numbered))
+                self._n_waiting += len(numbered)
+                self._last_seq += len(numbered)
+            if self._n_waiting >= FLUSH_EVENTS or self._clock() - self._flushed_at >= FLUSH_SECONDS:
+                self._flush()
+            return self._last_seq
+
+    def flush(self) -> None:
+        """Write what waits as one batch. Raises :class:`NoRoom` as :meth:`append` does."""
+        with self._lock:
+            self._require_open()
+            self._flush()
+
+    def close(self) -> None:
+        """Write what waits, mark the end, and force all of it to the disk. A second call does nothing.
+
+        Raises
+        ------
+        NoRoom
+            If what waits does not fit; the log stays open, so closing can be tried again.
+        """
+        with self._lock:
+            if self._file < 0:
+                return
+            self._flush()
+            self._write(END_OF_STREAM)
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._file < 0:
+            raise InvalidInput(f"the log {self.path} is closed", hint="start a new run")
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._write(pa.concat_batches(self._waiting).serialize())
+            self._waiting.clear()
+            self._n_waiting = 0
+        self._flushed_at = self._clock()
+
+    def _write(self, piece: pa.Buffer | bytes) -> None:
+        view = memoryview(piece)
+        written = 0
+        try:
+            while written < len(view):
+                written += os.write(self._file, view[written:])
+        except OSError as error:
+            os.ftruncate(self._file, self._length)
+            os.lseek(self._file, self._length, os.SEEK_SET)
+            if error.errno not in _FULL:
+                raise
+            stat = os.statvfs(self.path)
+            raise NoRoom(
+                f"no room for {len(view)} bytes more in {self.path} ({stat.f_bavail * stat.f_frsize} bytes free); "
+                f"its {self._length} bytes are kept",
+                hint="free space and flush again; nothing is lost until then",
+                path=str(self.path),
+                need=len(view),
+                have=stat.f_bavail * stat.f_frsize,
+            ) from error
+        self._length += written
+
+
+def read_log(path: str | os.PathLike[str], after_seq: int = 0) -> pa.Table:
+    """The events of a log, as far as whole batches were written. Maps the file and copies nothing.
+
+    Parameters
+    ----------
+    after_seq
+        Leave out batches that end at or before this event.
+
+    Returns
+    -------
+    A table of :data:`kvlab.store.schema.EVENTS`. It stays valid as long as it is referenced, also when the file grows
+    or is deleted. A log that was cut off in its first batch is empty.
+
+    Raises
+    ------
+    RunUnreadable
+        If there is no such file, it is not an event log, it ends before its schema does, or a newer version wrote it.
+    """
+    file = Path(path)
+    length = whole_length(file)
+    source = pa.memory_map(str(file))
+    try:
+        reader = pa.ipc.open_stream(pa.BufferReader(source.read_buffer(length)))
+        version = int((reader.schema.metadata or {})[schema.VERSION_KEY])
+    except (pa.ArrowInvalid, KeyError, ValueError, OSError) as error:
+        raise RunUnreadable(f"{file} is not a kvlab event log", hint="point at the events.arrows of a run") from error
+    if version > schema.FORMAT_VERSION:
+        raise RunUnreadable(
+            f"{file} has format version {version}; this kvlab reads up to {schema.FORMAT_VERSION}",
+            hint="open it with the kvlab that wrote it, or a newer one",
+            found=version,
+            known=schema.FORMAT_VERSION,
+        )
+    try:
+        batches = [batch for batch in reader if batch.num_rows and batch["seq"][-1].as_py() > after_seq]
+    except (pa.ArrowInvalid, OSError) as error:
+        raise RunUnreadable(f"{file} is damaged: {error}", hint="restore it from a copy", path=str(file)) from error
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def follow(path: str | os.PathLike[str], after_seq: int) -> pa.Table:
+    """Events newer than number ``after_seq`` of a log that another process may be writing."""
+    table = read_log(path, after_seq)
+    if table.num_rows:
+        first = table["seq"][0].as_py()
+        table = table.slice(max(0, after_seq + 1 - first))
+    return table
+
+
+def whole_length(path: Path) -> int:
+    """Bytes of ``path`` up to the end of its last whole message, without an end mark.
+
+    The file is read, not mapped: a writer may cut off its own unfinished batch meanwhile, and touching a mapped page
+    beyond the end of a file kills the process.
+    """
+    end = 0
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            while (length := _frame_length(file.fileno(), end)) and end + length <= size:
+                end += length
+    except OSError as error:
+        raise RunUnreadable(f"{path} cannot be read: {error.strerror}", hint="is this a run folder?") from error
+    if end == 0:
+        raise RunUnreadable(
+            f"{path} ends before its schema does ({size} bytes)", hint="the run died as it began; there is nothing in it"
+        )
+    return end
+
+
+def _frame_length(file: int, at: int) -> int:
+    """Length of the message at ``at``: prefix, metadata and body; 0 if it is unfinished or the end mark."""
+    prefix = os.pread(file, 8, at)
+    if len(prefix) < 8:
+        return 0
+    marker, n_metadata = struct.unpack("<Ii", prefix)
+    if marker != _CONTINUATION or n_metadata <= 0:
+        return 0
+    metadata = os.pread(file, n_metadata, at + 8)
+    if len(metadata) < n_metadata:
+        return 0
+    return 8 + n_metadata + _body_length(metadata)
+
+
+def _body_length(metadata: bytes) -> int:
+    """``bodyLength``, the fourth field of the flatbuffer table Message; absent means 0."""
+    try:
+        (table,) = struct.unpack_from("<I", metadata)
+        (to_vtable,) = struct.unpack_from("<i", metadata, table)
+        vtable = table - to_vtable
+        (vtable_size,) = struct.unpack_from("<H", metadata, vtable)
+        if vtable_size <= 10:
+            return 0
+        (offset,) = struct.unpack_from("<H", metadata, vtable + 10)
+        return int(struct.unpack_from("<q", metadata, table + offset)[0]) if offset else 0
+    except struct.error:
+        return 0

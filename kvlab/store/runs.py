@@ -1,0 +1,147 @@
+"""Run folders: making, opening, listing and removing them. Needs no model and no cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kvlab.errors import InvalidInput
+from kvlab.store.log import EventLog
+from kvlab.store.saved import COMPLETE, CONFIG, EVENTS, LOGS, SavedRun, folder_bytes
+
+NAME_LENGTH = 60
+"""Characters of a workflow's name that enter the folder's name; file systems end at 255 bytes."""
+
+
+class RunFolder:
+    """A run being written: ``events.arrows``, ``run.json``, ``logs/``, and ``_COMPLETE`` when it is whole.
+
+    Attributes
+    ----------
+    path
+        The folder.
+    log
+        Where events go.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / LOGS).mkdir(mode=0o700)
+        self.log = EventLog(path / EVENTS)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of text logs."""
+        return self.path / LOGS
+
+    def write_config(self, document: dict[str, Any]) -> None:
+        """Write ``run.json``: configuration and environment. Replaces an earlier one whole, or not at all."""
+        _publish(self.path / CONFIG, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+    def complete(self) -> None:
+        """Close the log and mark the run whole. Until then a reader is told that it is not."""
+        self.log.close()
+        _publish(self.path / COMPLETE, "")
+
+
+def runs_root() -> Path:
+    """Where runs are kept: ``$KVLAB_RUNS``, else ``./runs``."""
+    return Path(os.environ.get("KVLAB_RUNS") or "runs")
+
+
+def new_run_folder(
+    name: str, clock: Callable[[], int] = time.time_ns, *, root: str | os.PathLike[str] | None = None
+) -> RunFolder:
+    """Make ``<root>/<YYYY-MM-DD-HHMMSS>-<name>/``, readable by its owner alone.
+
+    Two runs of one second and name, also of two processes, get two folders: the second one's name ends in ``-2``.
+
+    Parameters
+    ----------
+    name
+        Name of the workflow; characters that do not belong in a file name become ``-``.
+    clock
+        Unix time in ns.
+    root
+        Instead of :func:`runs_root`.
+    """
+    stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(clock() // 1_000_000_000))
+    plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")[:NAME_LENGTH] or "run"
+    parent = Path(root) if root is not None else runs_root()
+    parent.mkdir(parents=True, exist_ok=True)
+    path, attempt = parent / f"{stamp}-{plain}", 1
+    while not _made(path):
+        attempt += 1
+        path = parent / f"{stamp}-{plain}-{attempt}"
+    return RunFolder(path)
+
+
+def open_run(path: str | os.PathLike[str]) -> SavedRun:
+    """Open a run folder, or the one of that name under :func:`runs_root`. Changes nothing.
+
+    Raises
+    ------
+    RunUnreadable
+        If it is not a run, has nothing whole in it, or a newer kvlab wrote it.
+    """
+    folder = Path(path)
+    if not folder.exists() and (runs_root() / folder).exists():
+        folder = runs_root() / folder
+    run = SavedRun(folder)
+    run.refresh()
+    return run
+
+
+def list_runs(root: str | os.PathLike[str] | None = None) -> list[SavedRun]:
+    """The runs under ``root``, oldest first. Their events are read when they are asked for."""
+    parent = Path(root) if root is not None else runs_root()
+    if not parent.is_dir():
+        return []
+    return [SavedRun(path) for path in sorted(parent.iterdir()) if (path / EVENTS).is_file()]
+
+
+def remove_run(path: str | os.PathLike[str]) -> int:
+    """Delete a run folder and return the bytes that it held.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not a run folder, or a process is still writing it; nothing is deleted then.
+    """
+    folder = Path(path)
+    log = folder / EVENTS
+    if folder.is_symlink() or not log.is_file():
+        raise InvalidInput(f"{folder} is not a run folder", hint="list_runs() shows them")
+    with log.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput(f"{folder} is still being written", hint="cancel that run first") from None
+        nbytes = folder_bytes(folder)
+        shutil.rmtree(folder)
+    return nbytes
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _publish(path: Path, text: str) -> None:
+    """Write, flush, rename: a reader sees the old text or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

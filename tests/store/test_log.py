@@ -1,0 +1,243 @@
+"""The event log: whole batches only, mapped, followed, refused when newer, safe when the disk is full."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kvlab.errors import InvalidInput, RunUnreadable
+from kvlab.store import schema
+from kvlab.store.events import Event, Kind
+from kvlab.store.log import FLUSH_EVENTS, EventLog, follow, read_log
+from kvlab.store.rows import events_of
+
+
+def note(number: int, text: str = "x") -> Event:
+    return Event(Kind.NOTE, 1000 + number, "test", number, detail={"text": f"{text}{number}", "level": "info"})
+
+
+def written(path: Path, events: list[Event], batch: int = 4) -> Path:
+    with EventLog(path) as log:
+        for start in range(0, len(events), batch):
+            log.append(events[start : start + batch])
+            log.flush()
+    return path
+
+
+def test_every_event_comes_back_equal_and_numbered(tmp_path: Path, events: list[Event]) -> None:
+    table = read_log(written(tmp_path / "e.arrows", events))
+    assert table.schema.equals(schema.EVENTS, check_metadata=True)
+    assert list(events_of(table)) == list(enumerate(events, 1))
+
+
+def test_another_program_reads_it_as_an_ordinary_arrow_stream(tmp_path: Path, events: list[Event]) -> None:
+    path = written(tmp_path / "e.arrows", events)
+    with pa.ipc.open_stream(path.read_bytes()) as reader:
+        assert reader.read_all().num_rows == len(events)
+
+
+def test_opening_allocates_nothing_and_every_column_lies_in_the_file(tmp_path: Path, events: list[Event]) -> None:
+    path = written(tmp_path / "e.arrows", events, batch=30)
+    before = pa.total_allocated_bytes()
+    table = read_log(path)
+    assert pa.total_allocated_bytes() == before
+    mapped = _mapping_of(path)
+    addresses = [
+        (buffer.address, buffer.address + buffer.size)
+        for column in table.columns
+        for chunk in column.chunks
+        for buffer in chunk.buffers()
+        if buffer is not None and buffer.size
+    ]
+    assert len(addresses) > len(table.columns)
+    assert all(low <= start and end <= high for start, end in addresses for low, high in [mapped])
+
+
+def _mapping_of(path: Path) -> tuple[int, int]:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(str(path)):
+            low, high = line.split()[0].split("-")
+            return int(low, 16), int(high, 16)
+    raise AssertionError(f"{path} is not mapped")
+
+
+def test_cut_off_at_any_byte_it_opens_up_to_its_last_whole_batch(tmp_path: Path) -> None:
+    events = [note(number) for number in range(9)]
+    log = EventLog(tmp_path / "e.arrows")
+    ends = [log._length]
+    for start in range(0, 9, 3):
+        log.append(events[start : start + 3])
+        log.flush()
+        ends.append(log._length)
+    log.close()
+    whole = (tmp_path / "e.arrows").read_bytes()
+    cut = tmp_path / "cut.arrows"
+    for length in range(len(whole) + 1):
+        cut.write_bytes(whole[:length])
+        if length < ends[0]:
+            with pytest.raises(RunUnreadable, match="before its schema"):
+                read_log(cut)
+            continue
+        batches = sum(end <= length for end in ends[1:])
+        assert [event for _, event in events_of(read_log(cut))] == events[: 3 * batches], length
+
+
+def test_a_tail_of_zeros_left_by_a_power_cut_is_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "e.arrows", [note(1), note(2)])
+    path.write_bytes(path.read_bytes()[:-8] + bytes(4096))
+    assert read_log(path).num_rows == 2
+
+
+def test_a_newer_format_is_refused_naming_both_versions(tmp_path: Path) -> None:
+    newer = schema.EVENTS.with_metadata({schema.VERSION_KEY: b"7"})
+    path = tmp_path / "e.arrows"
+    path.write_bytes(newer.serialize().to_pybytes())
+    with pytest.raises(RunUnreadable, match="version 7; this kvlab reads up to 1"):
+        read_log(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, I am not Arrow at all", bytes(64)])
+def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "e.arrows"
+    path.write_bytes(content)
+    with pytest.raises(RunUnreadable):
+        read_log(path)
+
+
+def test_an_arrow_stream_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "e.arrows"
+    path.write_bytes(pa.schema([("a", pa.int64())]).serialize().to_pybytes())
+    with pytest.raises(RunUnreadable, match="not a kvlab event log"):
+        read_log(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunUnreadable, match="nowhere"):
+        read_log(tmp_path / "nowhere")
+
+
+def test_a_log_is_never_written_over(tmp_path: Path) -> None:
+    path = written(tmp_path / "e.arrows", [note(1)])
+    with pytest.raises(InvalidInput, match="exists"):
+        EventLog(path)
+    assert read_log(path).num_rows == 1
+
+
+def test_events_wait_for_a_full_batch_or_half_a_second(tmp_path: Path) -> None:
+    now = [0.0]
+    log = EventLog(tmp_path / "e.arrows", clock=lambda: now[0])
+    log.append([note(1)])
+    assert read_log(log.path).num_rows == 0
+    now[0] = 0.5
+    log.append([note(2)])
+    assert read_log(log.path).num_rows == 2
+    log.append([note(number) for number in range(FLUSH_EVENTS)])
+    assert read_log(log.path).num_rows == 2 + FLUSH_EVENTS
+    log.close()
+
+
+def test_another_process_follows_a_live_log(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+    log.append([note(1), note(2), note(3)])
+    log.flush()
+    log.append([note(4), note(5)])
+    log.flush()
+    script = (
+        "import sys; from kvlab.store.log import follow;"
+        "print(follow(sys.argv[1], int(sys.argv[2]))['seq'].to_pylist())"
+    )
+
+    def seen_after(seq: int) -> list[int]:
+        command = [sys.executable, "-c", script, str(log.path), str(seq)]
+        return list(json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout))
+
+    assert seen_after(0) == [1, 2, 3, 4, 5]
+    assert seen_after(2) == [3, 4, 5]
+    log.append([note(6)])
+    log.flush()
+    assert seen_after(5) == [6]
+    assert follow(log.path, 6).num_rows == 0
+    log.close()
+
+
+def test_a_table_stays_valid_while_its_file_grows_and_goes(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+    log.append([note(1)])
+    log.flush()
+    table = read_log(log.path)
+    log.append([note(2)])
+    log.close()
+    log.path.unlink()
+    assert [event for _, event in events_of(table)] == [note(1)]
+
+
+def test_threads_append_without_losing_or_mixing(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+
+    def write(source: str) -> None:
+        for number in range(200):
+            log.append([Event(Kind.NOTE, number, source, number), Event(Kind.NOTE, number, source, number + 1000)])
+
+    threads = [threading.Thread(target=write, args=(f"t{index}",)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.close()
+    table = read_log(log.path)
+    assert table["seq"].to_pylist() == list(range(1, 1601))
+    for index in range(4):
+        mine = [event.source_seq for _, event in events_of(table) if event.source == f"t{index}"]
+        assert mine == [value for number in range(200) for value in (number, number + 1000)]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+def test_a_detail_that_is_not_json_is_refused_and_nothing_of_the_call_is_taken(tmp_path: Path, value: object) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+    with pytest.raises(InvalidInput, match=r"detail of a note event is not JSON"):
+        log.append([note(1), Event(Kind.NOTE, 1, "test", 2, detail={"text": value})])
+    assert log.append([note(3)]) == 1
+    log.close()
+    assert [event for _, event in events_of(read_log(log.path))] == [note(3)]
+
+
+def test_a_field_of_the_wrong_type_is_named(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+    with pytest.raises(InvalidInput, match="'n_tokens'"):
+        log.append([Event(Kind.TOKENS, 1, "test", 1, n_tokens="many")])  # type: ignore[arg-type]
+    log.close()
+
+
+def test_any_text_survives(tmp_path: Path) -> None:
+    texts = ["grüße", "\ud800 alone", "\x00", "🙂", '"quoted"\n']
+    path = written(tmp_path / "e.arrows", [note(number, text) for number, text in enumerate(texts)])
+    assert [event.detail["text"] for _, event in events_of(read_log(path))] == [f"{t}{n}" for n, t in enumerate(texts)]
+
+
+def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+    log.close()
+    log.close()
+    with pytest.raises(InvalidInput, match="closed"):
+        log.append([note(1)])
+
+
+def test_a_full_disk_is_named_and_costs_nothing_that_was_written(tmp_path: Path) -> None:
+    """A real limit on the file's size, in a process of its own; lifted, what waited is written."""
+    script = Path(__file__).with_name("fill_disk.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "e.arrows")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert str(tmp_path / "e.arrows") in told["message"]
+    assert told["rows_when_full"] == told["rows_before"] > 0
+    assert told["whole_batches_only"]
+    table = read_log(tmp_path / "e.arrows")
+    assert table["seq"].to_pylist() == list(range(1, told["appended"] + 1))

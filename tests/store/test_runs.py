@@ -1,0 +1,145 @@
+"""Run folders: made apart, opened without model or cluster, any earlier moment, listed, removed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kvlab.errors import InvalidInput, RunUnreadable
+from kvlab.store.events import Event
+from kvlab.store.fold import fold
+from kvlab.store.runs import list_runs, new_run_folder, open_run, remove_run, runs_root
+
+NOON = 1_700_000_000_000_000_000
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KVLAB_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def make(events: list[Event], name: str = "review", *, complete: bool = True) -> Path:
+    folder = new_run_folder(name, lambda: NOON)
+    folder.write_config({"command": "test"})
+    folder.log.append(events)
+    folder.log.flush()
+    if complete:
+        folder.complete()
+    return folder.path
+
+
+def test_the_root_is_the_variable_or_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVLAB_RUNS", "/somewhere")
+    assert runs_root() == Path("/somewhere")
+    monkeypatch.delenv("KVLAB_RUNS")
+    assert runs_root() == Path("runs")
+
+
+def test_a_run_opens_and_says_what_it_is(root: Path, events: list[Event]) -> None:
+    run = open_run(make(events))
+    assert (run.name, run.complete, run.events.num_rows) == ("review", True, len(events))
+    assert run.tables["agents"].num_rows == 6
+    assert run.config == {"command": "test"}
+    assert run.size == sum(file.stat().st_size for file in run.path.rglob("*") if file.is_file())
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert "review" in repr(run)
+    assert "planner" in str(run)
+    assert "planner" in run._repr_html_()
+
+
+def test_any_earlier_moment_is_the_fold_of_its_events(root: Path, events: list[Event]) -> None:
+    run = open_run(make(events))
+    for k in (0, 1, 37, len(events)):
+        assert run.at(k).rows == fold(events[:k]).rows
+    for k in (-1, len(events) + 1):
+        with pytest.raises(InvalidInput, match="outside"):
+            run.at(k)
+
+
+def test_an_unknown_table_names_the_nearest(root: Path, events: list[Event]) -> None:
+    with pytest.raises(KeyError, match="'placements'"):
+        open_run(make(events)).tables["placement"]
+
+
+def test_a_run_being_written_is_readable_and_says_that_it_is_not_whole(root: Path, events: list[Event]) -> None:
+    folder = new_run_folder("live")
+    folder.log.append(events[:10])
+    folder.log.flush()
+    run = open_run(folder.path)
+    assert (run.complete, run.world.n_events, run.world.status) == (False, 10, "running")
+    folder.log.append(events[10:])
+    folder.complete()
+    assert run.refresh().world.n_events == len(events)
+    assert run.complete
+
+
+def test_folders_of_one_second_and_name_are_apart_also_between_threads(root: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(lambda _: new_run_folder("same", lambda: NOON).path, range(16)))
+    assert len(set(paths)) == 16
+    assert all(path.parent == root and "same" in path.name for path in paths)
+
+
+@pytest.mark.parametrize(("name", "safe"), [("../../etc", "etc"), ("a b/c", "a-b-c"), ("", "run"), ("été", "été")])
+def test_a_name_never_leaves_the_root(root: Path, name: str, safe: str) -> None:
+    path = new_run_folder(name, lambda: NOON).path
+    assert path.parent == root
+    assert path.name.split("-", 4)[4] == safe
+
+
+def test_runs_are_listed_oldest_first_and_found_by_name(root: Path, events: list[Event]) -> None:
+    assert list_runs() == []
+    first = make(events, "alpha")
+    second = make(events, "beta", complete=False)
+    (root / "not-a-run").mkdir()
+    assert [run.path for run in list_runs()] == sorted([first, second])
+    assert open_run(first.name).path == first
+
+
+def test_what_is_no_run_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunUnreadable):
+        open_run(tmp_path)
+    with pytest.raises(RunUnreadable):
+        open_run("no-such-run")
+
+
+def test_a_damaged_configuration_is_named(root: Path, events: list[Event]) -> None:
+    path = make(events)
+    (path / "run.json").write_text("{")
+    with pytest.raises(RunUnreadable, match=r"run\.json is damaged"):
+        _ = open_run(path).config
+
+
+def test_remove_deletes_a_run_and_nothing_else(root: Path, tmp_path: Path, events: list[Event]) -> None:
+    path = make(events)
+    other = tmp_path / "precious"
+    other.mkdir()
+    (other / "file").write_text("x")
+    with pytest.raises(InvalidInput, match="not a run folder"):
+        remove_run(other)
+    assert (other / "file").exists()
+    nbytes = open_run(path).size
+    assert remove_run(path) == nbytes
+    assert not path.exists()
+
+
+def test_a_run_still_written_is_not_removed(root: Path, events: list[Event]) -> None:
+    folder = new_run_folder("live")
+    with pytest.raises(InvalidInput, match="still being written"):
+        remove_run(folder.path)
+    folder.complete()
+    remove_run(folder.path)
+
+
+def test_opening_needs_neither_torch_nor_dask(root: Path, events: list[Event]) -> None:
+    script = (
+        "import sys; from kvlab.store.runs import open_run; run = open_run(sys.argv[1]);"
+        "str(run), run._repr_html_(), run.tables['edges'];"
+        "assert not {'torch', 'distributed', 'dask', 'transformers', 'panel', 'bokeh'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(make(events))], check=True, timeout=60)
