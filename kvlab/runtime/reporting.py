@@ -15,7 +15,6 @@ from kvlab.store.events import Event, Kind
 
 TOPIC = "kvlab"
 FLUSH_SECONDS = 0.025
-FLUSH_EVENTS = 64
 
 
 class Reporter:
@@ -26,37 +25,36 @@ class Reporter:
         self.source = source
         self._numbers = itertools.count()
         self._buffer: list[dict[str, Any]] = []
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()
+        self._filled = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._flush_often, name=f"kvlab-events-{source}", daemon=True)
         self._thread.start()
 
     def emit(self, kind: Kind, run: str = "", **values: Any) -> None:
         """Record that ``kind`` happened now, in run ``run`` (or to the lab as a whole)."""
-        with self._wake:
-            event = Event(kind, time.time_ns(), self.source, next(self._numbers), **values)
-            self._buffer.append({"run": run, "event": asdict(event)})
-            self._wake.notify()
+        with self._lock:
+            event = asdict(Event(kind, time.time_ns(), self.source, next(self._numbers), **values))
+            event["kind"] = str(kind)
+            self._buffer.append({"run": run, "event": event})
+        self._filled.set()
 
     def flush(self) -> None:
         """Send what is buffered now."""
-        with self._wake:
+        with self._lock:
             batch, self._buffer = self._buffer, []
+            self._filled.clear()
         if batch:
             self._worker.log_event(TOPIC, batch)
 
     def close(self) -> None:
         """Send the rest and stop."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
+        self._closed = True
         self.flush()
+        self._filled.set()
 
     def _flush_often(self) -> None:
         while not self._closed:
-            with self._wake:
-                if not self._buffer:
-                    self._wake.wait()
-                if len(self._buffer) < FLUSH_EVENTS:
-                    self._wake.wait(FLUSH_SECONDS)
+            self._filled.wait()
+            time.sleep(FLUSH_SECONDS)
             self.flush()

@@ -32,7 +32,7 @@ class Header:
     generated: bytes = b""
     finish: str = "prefill"
     checksum: str = ""
-    timing: dict[str, float | int | str] = field(default_factory=dict)
+    timing: dict[str, Any] = field(default_factory=dict)
     layout: str = LAYOUT
 
 
@@ -47,11 +47,13 @@ class Segment:
         The sealed shared memory under the payload, or None (device memory, or bytes that arrived as frames).
     arrived
         ``"computed"``, ``"map"``, ``"transfer"`` or ``"restored"``: how this copy came to be here.
+    seconds
+        How long it was on its way, from the sender's clock to the receiver's; 0 for one that was made here.
     failure
         Why there is no payload, when a transfer could not deliver it; :meth:`tensor` then raises.
     """
 
-    __slots__ = ("__weakref__", "_payload", "_verified", "arrived", "block", "failure", "header")
+    __slots__ = ("__weakref__", "_payload", "_verified", "arrived", "block", "failure", "header", "seconds")
 
     def __init__(
         self,
@@ -61,12 +63,14 @@ class Segment:
         block: Block | None = None,
         arrived: str = "computed",
         failure: str = "",
+        seconds: float = 0.0,
     ) -> None:
         self.header = header
         self._payload = payload
         self.block = block
         self.arrived = arrived
         self.failure = failure
+        self.seconds = seconds
         self._verified = arrived != "transfer"
 
     @property

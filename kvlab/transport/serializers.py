@@ -94,8 +94,8 @@ def _deserialize(header: dict[str, Any], frames: list[Any]) -> Segment:
         return Segment(described, None, failure=f"{type(error).__name__}: {error}, {TRIES} times")
     _failed_tries.pop(described.recipe, None)
     wire = 0 if segment.arrived == "map" else segment.nbytes
-    seconds = (time.time_ns() - header["sent_ns"]) / 1e9
-    _tell("received", recipe=described.recipe, peer="", how=segment.arrived, nbytes=wire, seconds=seconds)
+    segment.seconds = (time.time_ns() - header["sent_ns"]) / 1e9
+    _tell("received", recipe=described.recipe, peer="", how=segment.arrived, nbytes=wire, seconds=segment.seconds)
     return segment
 
 

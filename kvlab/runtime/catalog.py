@@ -1,0 +1,304 @@
+"""Γ: who holds what. States and segments by name, their copies on workers, their phases, pins and handles.
+
+The catalog is the client-side truth about ownership. It decides nothing and moves nothing; it counts references and lets
+a segment go when no living state has it in its path. Thread-safe; every method is short and does no I/O but releasing
+Dask futures, which only enqueues.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvlab.errors import InvalidInput, StateGone
+from kvlab.runtime.budget import Budget
+from kvlab.runtime.keys import segment_key
+from kvlab.state.lifecycle import Phase, advance
+from kvlab.state.prefixes import PrefixTree
+from kvlab.state.records import SegmentRecord, StateRecord
+
+PhaseChanged = Callable[[str, Phase, Phase], None]
+
+
+@dataclass(slots=True)
+class Copy:
+    """One generation of a segment: the Dask future that holds it, and the workers where it is known to lie."""
+
+    key: str
+    future: Any
+    workers: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class SegmentEntry:
+    """A segment that is wanted: its copies by generation, and the living states that have it in their path."""
+
+    recipe: str
+    copies: dict[int, Copy] = field(default_factory=dict)
+    states: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class StateEntry:
+    """A state's place in its life, and who holds on to it."""
+
+    record: StateRecord
+    phase: Phase = Phase.RESIDENT
+    handles: int = 0
+    pinned: bool = False
+    forgotten: bool = False
+
+
+class Catalog:
+    """States and segments of one lab."""
+
+    def __init__(self, budget_bytes: int, phase_changed: PhaseChanged) -> None:
+        self.lock = threading.RLock()
+        self.budget = Budget(budget_bytes, self.holders)
+        self._phase_changed = phase_changed
+        self._states: dict[str, StateEntry] = {}
+        self._segments: dict[str, SegmentEntry] = {}
+        self._generations: dict[str, int] = {}
+        self._prefixes: dict[str, PrefixTree] = {}
+        self._numbers = itertools.count(1)
+        # Handles die on any thread, also inside a lock: finalizers only append here.
+        self._dropped_handles: deque[str] = deque()
+
+    # -- states
+
+    def new_state_id(self) -> str:
+        """A name no other state of this lab has."""
+        return f"s{next(self._numbers)}"
+
+    def add(self, record: StateRecord) -> None:
+        """Take a state whose segments have just been made or are shared with living states."""
+        with self.lock:
+            self._states[record.id] = StateEntry(record)
+            self._tree(record.namespace).add(record.path_ids, record.id)
+            for segment in record.segments:
+                self._segments.setdefault(segment.recipe, SegmentEntry(segment.recipe)).states.add(record.id)
+
+    def entry(self, state: str) -> StateEntry:
+        """The entry of a state.
+
+        Raises
+        ------
+        StateGone
+            If the lab does not know it (any more).
+        """
+        with self.lock:
+            if state not in self._states:
+                raise StateGone(
+                    f"state {state} is not known to this lab any more",
+                    hint="make it again from its text, or load it if it was saved",
+                    state=state,
+                )
+            return self._states[state]
+
+    def states(self) -> list[StateEntry]:
+        """All states, oldest first."""
+        self.reap()
+        with self.lock:
+            return list(self._states.values())
+
+    def move_to(self, state: str, *phases: Phase) -> None:
+        """Lead a state through ``phases``; each must be allowed from the one before."""
+        with self.lock:
+            entry = self.entry(state)
+            for then in phases:
+                now = entry.phase
+                entry.phase = advance(state, now, then)
+                self._phase_changed(state, now, then)
+
+    def require_living(self, state: str) -> StateEntry:
+        """The entry of a state that can still be used, resident or not.
+
+        Raises
+        ------
+        StateGone
+            If it was evicted together with its lineage.
+        """
+        entry = self.entry(state)
+        if entry.forgotten:
+            raise StateGone(
+                f"state {state} was evicted and its lineage forgotten: there is nothing to make it from",
+                hint="make it again from its text, or load it if it was saved",
+                state=state,
+            )
+        return entry
+
+    def revive(self, record: StateRecord) -> None:
+        """An evicted state is wanted again: its segments are, too (they are made when used)."""
+        with self.lock:
+            entry = self.require_living(record.id)
+            if entry.phase is Phase.EVICTED:
+                self.move_to(record.id, Phase.PLANNED)
+                for segment in record.segments:
+                    self._segments.setdefault(segment.recipe, SegmentEntry(segment.recipe)).states.add(record.id)
+                self._tree(record.namespace).add(record.path_ids, record.id)
+
+    def settle(self, state: str) -> None:
+        """A revived state has its segments again."""
+        with self.lock:
+            if state in self._states and self._states[state].phase is Phase.PLANNED:
+                self.move_to(state, Phase.MATERIALIZED, Phase.RESIDENT)
+
+    def evict(self, state: str, *, forget: bool = False) -> int:
+        """Let a state's own segments go; those that other living states share stay. Returns the bytes given back.
+
+        Raises
+        ------
+        InvalidInput
+            If the state is pinned.
+        """
+        with self.lock:
+            entry = self.entry(state)
+            if entry.pinned:
+                raise InvalidInput(f"state {state} is pinned", hint="state.unpin() first", state=state)
+            before = self.budget.used_bytes
+            if entry.phase is Phase.RESIDENT:
+                self.move_to(state, Phase.EVICTABLE, Phase.EVICTED)
+                self._let_go(entry.record)
+            entry.forgotten = entry.forgotten or forget
+            return before - self.budget.used_bytes
+
+    def _let_go(self, record: StateRecord) -> None:
+        self._tree(record.namespace).remove(record.path_ids, record.id)
+        for segment in reversed(record.segments):
+            held = self._segments.get(segment.recipe)
+            if held is None:
+                continue
+            held.states.discard(record.id)
+            if not held.states:
+                for generation in list(held.copies):
+                    self._drop_copy(held, generation)
+                del self._segments[segment.recipe]
+
+    # -- handles
+
+    def hold(self, state: str) -> None:
+        """One more handle refers to a state."""
+        with self.lock:
+            self.entry(state).handles += 1
+
+    def handle_died(self, state: str) -> None:
+        """A handle was garbage-collected. Only notes it: :meth:`reap` acts."""
+        self._dropped_handles.append(state)
+
+    def reap(self) -> None:
+        """Forget states that no handle refers to any more, and give back their memory."""
+        with self.lock:
+            while self._dropped_handles:
+                state = self._dropped_handles.popleft()
+                entry = self._states.get(state)
+                if entry is None:
+                    continue
+                entry.handles -= 1
+                if entry.handles <= 0 and not entry.pinned:
+                    if entry.phase is not Phase.EVICTED:
+                        self._let_go(entry.record)
+                    del self._states[state]
+
+    # -- segments
+
+    def next_key(self, recipe: str) -> tuple[int, str]:
+        """Generation and key for a new attempt to make ``recipe``."""
+        with self.lock:
+            generation = self._generations.get(recipe, -1) + 1
+            self._generations[recipe] = generation
+            return generation, segment_key(recipe, generation)
+
+    def add_copy(self, recipe: str, generation: int, future: Any) -> Copy:
+        """Take a copy that was just submitted; its room is already reserved under its key."""
+        with self.lock:
+            entry = self._segments.setdefault(recipe, SegmentEntry(recipe))
+            copy = entry.copies[generation] = Copy(segment_key(recipe, generation), future)
+            return copy
+
+    def discard_copy(self, recipe: str, generation: int) -> None:
+        """A copy could not be made, or is damaged."""
+        with self.lock:
+            entry = self._segments.get(recipe)
+            if entry is not None and generation in entry.copies:
+                self._drop_copy(entry, generation)
+                if not entry.copies and not entry.states:
+                    del self._segments[recipe]
+
+    def _drop_copy(self, entry: SegmentEntry, generation: int) -> None:
+        copy = entry.copies.pop(generation)
+        self.budget.release(copy.key)
+        for worker in copy.workers:
+            self.budget.release(f"{copy.key}@{worker}")
+        copy.future.release()
+
+    def copies(self, recipe: str) -> dict[int, Copy]:
+        """Live copies of a segment by generation: a snapshot."""
+        with self.lock:
+            entry = self._segments.get(recipe)
+            return dict(entry.copies) if entry is not None else {}
+
+    def located(self, recipe: str, key: str, worker: str, *, present: bool) -> None:
+        """A worker has, or no longer has, the copy of ``recipe`` that is called ``key``. Unknown copies are ignored."""
+        with self.lock:
+            for copy in self.copies(recipe).values():
+                if copy.key == key:
+                    (copy.workers.add if present else copy.workers.discard)(worker)
+
+    def worker_lost(self, worker: str) -> None:
+        """Nothing lies on that worker any more."""
+        with self.lock:
+            for entry in self._segments.values():
+                for copy in entry.copies.values():
+                    copy.workers.discard(worker)
+                    self.budget.release(f"{copy.key}@{worker}")
+
+    def resident(self, worker: str) -> frozenset[str]:
+        """Recipes of the segments known to lie on a worker."""
+        with self.lock:
+            return frozenset(
+                recipe
+                for recipe, entry in self._segments.items()
+                if any(worker in copy.workers for copy in entry.copies.values())
+            )
+
+    def holders(self) -> list[tuple[str, int]]:
+        """(state and its name, bytes that it alone or first holds), largest first."""
+        with self.lock:
+            found = [
+                (f"{e.record.id} {e.record.name}".strip(), sum(s.nbytes for s in e.record.segments if self._first(s, e)))
+                for e in self._states.values()
+            ]
+        return sorted((item for item in found if item[1]), key=lambda item: -item[1])
+
+    def _first(self, segment: SegmentRecord, entry: StateEntry) -> bool:
+        held = self._segments.get(segment.recipe)
+        return held is not None and bool(held.states) and min(held.states, key=_number) == entry.record.id
+
+    # -- prefixes
+
+    def longest_prefix(self, namespace: str, ids: bytes) -> tuple[int, StateRecord | None]:
+        """The longest state of ``namespace`` whose whole path is a prefix of ``ids``."""
+        with self.lock:
+            n_tokens, names = self._tree(namespace).longest(ids)
+            return (n_tokens, self._states[names[0]].record) if n_tokens and names else (0, None)
+
+    def overlap(self, namespace: str, ids: bytes) -> int:
+        """Leading tokens of ``ids`` that some state of ``namespace`` has, wherever it ends."""
+        with self.lock:
+            return self._tree(namespace).overlap(ids)
+
+    def _tree(self, namespace: str) -> PrefixTree:
+        return self._prefixes.setdefault(namespace, PrefixTree())
+
+    def clear(self) -> int:
+        """Evict all states that are not pinned. Returns the bytes given back."""
+        with self.lock:
+            return sum(self.evict(state) for state, entry in self._states.items() if not entry.pinned)
+
+
+def _number(state: str) -> int:
+    return int(state[1:])

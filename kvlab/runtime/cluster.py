@@ -1,0 +1,215 @@
+"""Where the workers come from: kvlab's own local ones, or somebody's scheduler.
+
+Own workers are separate processes started with ``kvlab worker``, the same command a person uses on another machine. They
+need no ``__main__`` guard, and each ends by itself when this process is gone (its standard input closes).
+A worker that dies is started again under its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from kvlab.errors import ClusterError
+from kvlab.runtime import dask_settings, worker_process
+from kvlab.runtime.engines import ModelSpec
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 120.0
+"""A worker imports torch and loads the model before it registers; on a busy laptop that takes a while."""
+RESTARTS = 20
+_POLL_SECONDS = 0.1
+
+
+class Cluster(Protocol):
+    """What the lab needs of a cluster."""
+
+    client: Any
+
+    def close(self) -> None:
+        """Give back what was started; a foreign scheduler keeps running."""
+
+
+class LocalWorkers:
+    """A scheduler in this process and workers in processes of their own, on 127.0.0.1."""
+
+    def __init__(self, model: ModelSpec, n_workers: int, same_host: str, folder: Path) -> None:
+        dask_settings.apply()
+        from distributed import Client, LocalCluster
+
+        self._model, self._same_host, self._folder = model, same_host, folder
+        self._closing = threading.Event()
+        self._restarts = 0
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._scheduler = LocalCluster(
+            n_workers=0, host="127.0.0.1", scheduler_port=0, dashboard_address=None, silence_logs=logging.ERROR
+        )
+        self._address: str = self._scheduler.scheduler_address
+        self.client = Client(self._scheduler, set_as_default=False)
+        for index in range(n_workers):
+            self._start(f"worker-{index}")
+        self._supervisor = threading.Thread(target=self._supervise, name="kvlab-supervisor", daemon=True)
+        self._supervisor.start()
+
+    def _start(self, name: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log = self._folder / f"{name}.log"
+        line = worker_process.command(self._address, self._model, name, self._same_host, self._folder / "dask")
+        environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+        with log.open("ab") as sink:
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line
+                line, stdin=subprocess.PIPE, stdout=sink, stderr=sink, env=environment, start_new_session=True
+            )
+
+    def _supervise(self) -> None:
+        while not self._closing.wait(_POLL_SECONDS):
+            for name, process in list(self._processes.items()):
+                if process.poll() is None or self._closing.is_set():
+                    continue
+                self._restarts += 1
+                if self._restarts > RESTARTS:
+                    logger.error("worker %s ended %d times; it is not started again", name, self._restarts)
+                    del self._processes[name]
+                    continue
+                logger.warning("worker %s ended with status %s; starting it again", name, process.returncode)
+                _close_stdin(process)
+                self._start(name)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the workers by name."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def ended(self) -> dict[str, int]:
+        """Workers whose process has ended, and their exit status."""
+        return {name: p.returncode for name, p in self._processes.items() if p.poll() is not None}
+
+    def log_tail(self, name: str, n_lines: int = 5) -> str:
+        """The last lines of a worker's log."""
+        log = self._folder / f"{name}.log"
+        if not log.exists():
+            return ""
+        return "\n".join(log.read_text(errors="replace").splitlines()[-n_lines:])
+
+    def close(self) -> None:
+        """Stop the workers and the scheduler that were started here; nothing is left behind."""
+        self._closing.set()
+        self._supervisor.join()
+        try:
+            self.client.close(timeout=5)
+        finally:
+            for process in self._processes.values():
+                _close_stdin(process)
+            deadline = time.monotonic() + 5
+            for process in self._processes.values():
+                try:
+                    process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            self._scheduler.close(timeout=5)
+
+
+class LocalThreads:
+    """Scheduler and workers inside this process: states are shared by reference."""
+
+    def __init__(self, model: ModelSpec, n_workers: int, same_host: str, folder: Path) -> None:
+        dask_settings.apply()
+        from distributed import Client, LocalCluster
+
+        from kvlab.runtime.worker_plugin import KVWorker
+
+        self._cluster = LocalCluster(
+            n_workers=0, processes=False, host="127.0.0.1", dashboard_address=None, silence_logs=logging.ERROR
+        )
+        self.client = Client(self._cluster, set_as_default=False)
+        for index in range(n_workers):
+            self._cluster.sync(self._add, f"worker-{index}", KVWorker(model, same_host=same_host), folder)
+
+    async def _add(self, name: str, plugin: Any, folder: Path) -> None:
+        from distributed import Worker
+
+        worker = Worker(
+            self._cluster.scheduler.address,
+            nthreads=1,
+            name=name,
+            memory_limit=0,
+            dashboard=False,
+            plugins=(plugin,),
+            local_directory=str(folder),
+            protocol="inproc",
+        )
+        self._workers = [*getattr(self, "_workers", []), worker]
+        await worker
+
+    def close(self) -> None:
+        """Stop workers and scheduler."""
+
+        async def stop() -> None:
+            for worker in self._workers:
+                await worker.close(reason="lab closed")
+
+        self._cluster.sync(stop)
+        self.client.close(timeout=5)
+        self._cluster.close(timeout=5)
+
+
+class Foreign:
+    """Somebody's scheduler, with workers started by ``kvlab worker``. Left running on close."""
+
+    def __init__(self, address: str) -> None:
+        dask_settings.apply()
+        from distributed import Client
+
+        try:
+            self.client = Client(address, timeout=10, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"the scheduler at {address} does not answer: {error}",
+                hint=f"start one with `dask scheduler`, then workers with `kvlab worker {address}`; "
+                "or leave the address out for local workers",
+                address=address,
+            ) from error
+
+    def close(self) -> None:
+        """Disconnect."""
+        self.client.close(timeout=5)
+
+
+def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str]) -> None:
+    """Return when ``n_workers`` kvlab workers are registered.
+
+    Raises
+    ------
+    ClusterError
+        When they do not come in time, or ``failed`` says (with a non-empty text) that one cannot start.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        present = len(client.scheduler_info(n_workers=-1)["workers"])
+        if present >= n_workers:
+            return
+        why = failed()
+        if why:
+            raise ClusterError(f"a worker could not start: {why}", hint="read the worker's log in the run folder")
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"{present} of {n_workers} workers came within {START_SECONDS:.0f} s",
+                hint="start workers with `kvlab worker ADDRESS`, or look at their logs",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _close_stdin(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        try:
+            process.stdin.close()
+        except OSError:
+            logger.debug("worker %s had closed its input", process.pid)

@@ -1,0 +1,96 @@
+"""What everything in a lab shares: the client, the workers, the catalog, the hub, the cost model, the tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kvlab.cost.decide import View, WorkerView
+from kvlab.errors import ClusterError
+from kvlab.runtime.load import Load
+from kvlab.state.identity import root_digest
+
+if TYPE_CHECKING:
+    from kvlab.cost.model import CostModel
+    from kvlab.engine.chat import ChatTokenizer
+    from kvlab.runtime.catalog import Catalog
+    from kvlab.runtime.engines import ModelSpec
+    from kvlab.runtime.hub import Hub
+    from kvlab.state.identity import KVConfig, ModelIdentity
+
+
+@dataclass(slots=True)
+class WorkerSeen:
+    """A worker as the lab knows it. ``address`` is None while it is down."""
+
+    name: str
+    address: str | None
+    host: str
+    pid: int
+    cores: int
+    device: str
+
+
+@dataclass(slots=True)
+class Core:
+    """One a lab; made by the lab when it starts, closed by it."""
+
+    client: Any
+    hub: Hub
+    catalog: Catalog
+    spec: ModelSpec
+    model: ModelIdentity
+    config: KVConfig
+    tokenizer: ChatTokenizer
+    cost: CostModel
+    namespace: str
+    same_host: str
+    chunk: int
+    workers: dict[str, WorkerSeen]
+    load: Load = field(default_factory=Load)
+    closed: bool = False
+
+    def root(self, namespace: str) -> str:
+        """Root digest of paths in ``namespace``."""
+        return root_digest(self.model, self.config, namespace)
+
+    def living_workers(self) -> list[WorkerSeen]:
+        """Workers that are up, by name.
+
+        Raises
+        ------
+        ClusterError
+            If there is none.
+        """
+        found = sorted((w for w in self.workers.values() if w.address), key=lambda worker: worker.name)
+        if not found:
+            raise ClusterError(
+                "no worker is up", hint="wait for a restart, or start one with `kvlab worker ADDRESS`", workers=list(self.workers)
+            )
+        return found
+
+    def address_of(self, worker: str) -> list[str]:
+        """The address of a worker, as a placement hint; empty while it is down."""
+        seen = self.workers.get(worker)
+        return [seen.address] if seen is not None and seen.address else []
+
+    def threads_for(self, worker: str) -> int:
+        """How many threads the next piece of work on ``worker`` gets."""
+        seen = self.workers[worker]
+        neighbours = frozenset(w.name for w in self.workers.values() if w.host == seen.host and w.address)
+        return self.load.threads_for(worker, seen.cores, neighbours)
+
+    def view(self, only: frozenset[str] | None = None) -> View:
+        """The world as a decision sees it now; ``only`` limits the candidates but not where states may lie."""
+        views = [
+            WorkerView(
+                worker.name,
+                worker.host,
+                self.catalog.resident(worker.name),
+                self.load.queue_seconds(worker.name),
+                self.threads_for(worker.name),
+            )
+            for worker in self.living_workers()
+        ]
+        candidates = tuple(view for view in views if only is None or view.name in only) or tuple(views)
+        return View(candidates, self.cost, self.same_host == "map")

@@ -1,0 +1,273 @@
+"""Carrying out one action on the cluster: from a request to Dask tasks, and from their answers to records.
+
+Both the conductor of a run and the verbs of a notebook cell go through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvlab.engine.protocol import Branch
+from kvlab.runtime import tasks
+from kvlab.runtime.core import Core
+from kvlab.runtime.orders import Order, Work
+from kvlab.state.identity import Sampling, identity_of, recipe_of
+from kvlab.state.records import Lineage, Operator, SegmentRecord, StateRecord
+from kvlab.state.tokens import BYTES_PER_ID, n_ids, pack_ids, unpack_ids
+from kvlab.store.events import Kind
+
+PREVIEW_IDS = 48
+"""Tokens whose text is shown as a state's preview."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Branches to compute on the state of ``parent`` (None: from the root), on one worker.
+
+    ``recompute`` makes the path again on that worker even where copies lie elsewhere.
+    """
+
+    action: str
+    run: str
+    namespace: str
+    parent: StateRecord | None
+    agents: tuple[str, ...]
+    branches: tuple[Branch, ...]
+    worker: str
+    threads: int
+    recompute: bool = False
+
+    @property
+    def path(self) -> tuple[SegmentRecord, ...]:
+        """Segments it works on."""
+        return self.parent.segments if self.parent is not None else ()
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request under way.
+
+    ``answers`` are futures of headers: one a branch, then one for every segment of the path that is made again.
+    ``before`` says where each segment of the path lay when it was submitted.
+    """
+
+    request: Request
+    recipes: list[str]
+    generations: list[int]
+    answers: list[Any]
+    remade: list[str] = field(default_factory=list)
+    past: list[tuple[str, int]] = field(default_factory=list)
+    before: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A branch that is done: its record, its header, and how the state it used came to its worker."""
+
+    segment: SegmentRecord
+    header: dict[str, Any]
+    unfed: bytes
+
+
+class Operations:
+    """Submits work to Dask and takes its results into the catalog."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def submit(self, request: Request) -> Pending:
+        """Start a request. Reserves room first; nothing is started if there is none.
+
+        Raises
+        ------
+        NoRoom
+            When the KV budget has no room for what this will make.
+        """
+        core = self.core
+        root = core.root(request.namespace)
+        parent_recipe = request.path[-1].recipe if request.path else None
+        recipes = [recipe_of(root, parent_recipe, b.ids, b.sampling) for b in request.branches]
+        named = [core.catalog.next_key(recipe) for recipe in recipes]
+        pending = Pending(request, recipes, [generation for generation, _ in named], [])
+        keys = [key for _, key in named]
+        reserved: list[str] = []
+        try:
+            for key, branch in zip(keys, request.branches, strict=True):
+                n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
+                core.catalog.budget.reserve(key, n_tokens * core.config.bytes_per_token, f"action {request.action}")
+                reserved.append(key)
+            past = self._path(request, pending)
+        except BaseException:
+            for key in reserved:
+                core.catalog.budget.release(key)
+            raise
+        order = self._order(request, "siblings" if len(recipes) > 1 else self._work(request), tuple(recipes), request.branches)
+        where = self._where(request.worker)
+        if len(recipes) == 1:
+            future = core.client.submit(tasks.run_one, order, *past, key=keys[0], pure=False, **where)
+            futures = [future]
+        else:
+            bundle = core.client.submit(tasks.run_siblings, order, *past, key=f"bundle-{keys[0]}", pure=False, **where)
+            futures = [
+                core.client.submit(tasks.pick, bundle, index, key=key, pure=False, **where)
+                for index, key in enumerate(keys)
+            ]
+        for recipe, generation, future in zip(recipes, pending.generations, futures, strict=True):
+            core.catalog.add_copy(recipe, generation, future)
+        answers = [self._meta(future, key, where) for future, key in zip(futures, keys, strict=True)]
+        pending.answers = [*answers, *pending.answers]
+        return pending
+
+    def _work(self, request: Request) -> Work:
+        return "resume" if request.branches[0].sampling.max_new_tokens else "materialize"
+
+    def _order(self, request: Request, work: Work, recipes: tuple[str, ...], branches: tuple[Branch, ...]) -> Order:
+        return Order(
+            request.action, request.run, work, self.core.spec, request.agents, recipes, branches, request.threads, self.core.chunk
+        )
+
+    def _where(self, worker: str) -> dict[str, Any]:
+        # Loose: a strict restriction waits for ever when its worker dies.
+        address = self.core.address_of(worker)
+        return {"workers": address, "allow_other_workers": True} if address else {}
+
+    def _meta(self, future: Any, key: str, where: dict[str, Any]) -> Any:
+        return self.core.client.submit(tasks.meta, future, key=f"meta-{key}", pure=False, **where)
+
+    def _path(self, request: Request, pending: Pending) -> list[Any]:
+        """Futures of the path's segments for a worker; what is gone (or to be made again) is submitted as recomputes."""
+        core, worker = self.core, request.worker
+        found: list[Any] = []
+        for segment in request.path:
+            copies = core.catalog.copies(segment.recipe)
+            here = [item for item in copies.items() if worker in item[1].workers]
+            usable = here or ([] if request.recompute else list(copies.items()))
+            if usable:
+                generation, copy = usable[-1]
+                future = copy.future
+            else:
+                generation, key = core.catalog.next_key(segment.recipe)
+                core.catalog.budget.reserve(key, segment.nbytes, f"recomputing segment {segment.recipe[:12]}")
+                branch = Branch(segment.token_ids, Sampling(0))
+                order = self._order(request, "recompute", (segment.recipe,), (branch,))
+                where = self._where(worker)
+                future = core.client.submit(tasks.run_one, order, *found, key=key, pure=False, **where)
+                core.catalog.add_copy(segment.recipe, generation, future)
+                pending.answers.append(self._meta(future, key, where))
+                pending.remade.append(segment.recipe)
+            pending.before[segment.recipe] = bool(here)
+            pending.past.append((segment.recipe, generation))
+            found.append(future)
+        return found
+
+    def collect(self, pending: Pending, headers: Sequence[dict[str, Any]]) -> list[Answered]:
+        """Take the headers of a finished request into the catalog: sizes, places, records.
+
+        Returns one answer a branch. What was reserved becomes what it really took.
+        """
+        core, request = self.core, pending.request
+        catalog = core.catalog
+        start = request.parent.n_tokens if request.parent is not None else 0
+        parent_recipe = request.path[-1].recipe if request.path else None
+        answers: list[Answered] = []
+        branch_headers = headers[: len(pending.recipes)]
+        for recipe, generation, header in zip(pending.recipes, pending.generations, branch_headers, strict=True):
+            worker = str(header["worker"])
+            segment = SegmentRecord(
+                recipe, parent_recipe, start, header["kv_ids"], header["n_prompt"], header["nbytes"]
+            )
+            self._placed(recipe, generation, worker, segment.nbytes)
+            for past_recipe, past_generation in pending.past:
+                self._placed(past_recipe, past_generation, str(header["timing"]["worker"]), None)
+            core.hub.emit(
+                Kind.SEGMENT_CREATED,
+                request.run,
+                segment=recipe,
+                worker=worker,
+                n_tokens=segment.n_tokens,
+                nbytes=segment.nbytes,
+                detail={
+                    "parent": parent_recipe,
+                    "start": start,
+                    "n_prompt": segment.n_prompt,
+                    "checksum": header["checksum"],
+                },
+            )
+            answers.append(Answered(segment, dict(header), header["generated"][-BYTES_PER_ID:]))
+        remade = zip(pending.remade, headers[len(pending.recipes) :], strict=True)
+        for recipe, header in remade:
+            generation = dict(pending.past)[recipe]
+            self._placed(recipe, generation, str(header["worker"]), header["nbytes"])
+        catalog.reap()
+        return answers
+
+    def _placed(self, recipe: str, generation: int, worker: str, nbytes: int | None) -> None:
+        copy = self.core.catalog.copies(recipe).get(generation)
+        if copy is None:
+            return
+        copy.workers.add(worker)
+        if nbytes is not None:
+            self.core.catalog.budget.reserve(copy.key, nbytes, f"segment {recipe[:12]}")
+
+    def abandon(self, pending: Pending) -> None:
+        """Forget a request that failed or was cancelled: its copies and its reservations."""
+        for recipe, generation in zip(pending.recipes, pending.generations, strict=True):
+            self.core.catalog.discard_copy(recipe, generation)
+        made_again = dict(pending.past)
+        for recipe in pending.remade:
+            self.core.catalog.discard_copy(recipe, made_again[recipe])
+
+    def register(
+        self,
+        parent: StateRecord | None,
+        segments: Sequence[SegmentRecord],
+        *,
+        operator: Operator,
+        name: str,
+        run: str,
+        namespace: str,
+        parents: tuple[str, ...] = (),
+        unfed: bytes = b"",
+        conversation: bool = False,
+        note: str = "",
+    ) -> StateRecord:
+        """Make the record of a new state of ``parent``'s path plus ``segments``, and announce it."""
+        core = self.core
+        path = (parent.segments if parent is not None else ()) + tuple(segments)
+        exact = parent.lineage.exact if parent is not None else True
+        path_ids = b"".join(segment.token_ids for segment in path)
+        record = StateRecord(
+            id=core.catalog.new_state_id(),
+            name=name,
+            model=core.model,
+            config=core.config,
+            namespace=namespace,
+            segments=path,
+            lineage=Lineage(operator, parents or ((parent.id,) if parent is not None else ()), exact, note),
+            identity=identity_of(core.root(namespace), path_ids),
+            unfed=unfed,
+            conversation=conversation,
+        )
+        core.catalog.add(record)
+        tail = pack_ids(unpack_ids(path_ids + unfed)[-PREVIEW_IDS:])
+        core.hub.emit(
+            Kind.STATE_CREATED,
+            run,
+            state=record.id,
+            agent=name,
+            n_tokens=record.n_tokens,
+            nbytes=sum(segment.nbytes for segment in segments),
+            detail={
+                "name": name,
+                "operator": operator,
+                "parents": list(record.lineage.parents),
+                "segments": [segment.recipe for segment in path],
+                "exact": exact,
+                "note": note,
+                "preview": core.tokenizer.decode(tail),
+            },
+        )
+        core.hub.emit(Kind.STATE_PHASE, run, state=record.id, detail={"now": "materialized", "then": "resident"})
+        return record

@@ -1,0 +1,38 @@
+"""What a worker is asked to do: the arguments of the tasks. Small, immutable, and pickled by Dask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvlab.engine.protocol import Branch
+from kvlab.runtime.engines import ModelSpec
+
+Work = Literal["materialize", "resume", "siblings", "recompute", "text", "truncate", "logits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One piece of model work.
+
+    Attributes
+    ----------
+    action, run
+        Ids under which events are reported.
+    agents, recipes, branches
+        One entry a branch: who speaks, what segment comes of it, what is fed and how it goes on.
+    threads
+        How many threads this work may use.
+    chunk
+        Prefill in pieces of so many tokens; progress and cancellation happen between them.
+    """
+
+    action: str
+    run: str
+    work: Work
+    model: ModelSpec
+    agents: tuple[str, ...]
+    recipes: tuple[str, ...]
+    branches: tuple[Branch, ...]
+    threads: int
+    chunk: int = 1024

@@ -1,0 +1,41 @@
+"""Workers that come and go, told by the scheduler: a worker that is killed can tell nothing itself."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import asdict
+from typing import Any
+
+from distributed import SchedulerPlugin
+
+from kvlab.runtime.reporting import TOPIC
+from kvlab.store.events import Event, Kind
+
+
+class WorkersSeen(SchedulerPlugin):
+    """Reports every worker that joins or leaves."""
+
+    name = "kvlab-workers-seen"
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._names: dict[str, str] = {}
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """A worker has registered; kvlab's have their model loaded by then."""
+        state = scheduler.workers[worker]
+        self._names[worker] = str(state.name)
+        detail = {"host": state.host, "address": worker, "threads": state.nthreads, "pid": state.pid}
+        self._tell(scheduler, Kind.WORKER_JOINED, str(state.name), detail)
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        """A worker is gone, however that came."""
+        # By now the scheduler has forgotten the worker's name.
+        name = self._names.pop(worker, worker)
+        self._tell(scheduler, Kind.WORKER_LOST, name, {"address": worker, "reason": "left the scheduler"})
+
+    def _tell(self, scheduler: Any, kind: Kind, name: str, detail: dict[str, Any]) -> None:
+        event = asdict(Event(kind, time.time_ns(), "scheduler", next(self._numbers), worker=name, detail=detail))
+        event["kind"] = str(kind)
+        scheduler.log_event(TOPIC, [{"run": "", "event": event}])

@@ -1,0 +1,153 @@
+"""What makes a Dask worker a kvlab worker: the model, the same-host probe, the event reporter, the memory gauge."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from typing import Any
+
+from distributed import WorkerPlugin
+
+import kvlab.transport.serializers as wire
+from kvlab.runtime.engines import ModelSpec, engine_for
+from kvlab.runtime.keys import recipe_in
+from kvlab.runtime.orders import Order
+from kvlab.runtime.reporting import Reporter
+from kvlab.store.events import Kind
+from kvlab.transport.memory import raise_descriptor_limit
+from kvlab.transport.samehost import announce
+from kvlab.transport.segment import Segment
+
+logger = logging.getLogger(__name__)
+PLUGIN_NAME = "kvlab"
+
+
+def plugin_of(worker: Any) -> KVWorker:
+    """The kvlab plugin of a Dask worker."""
+    plugin: KVWorker = worker.plugins[PLUGIN_NAME]
+    return plugin
+
+
+class MemoryGauge:
+    """K/V bytes in this worker: segments that lie here, and payloads of work in progress. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[int, bool]] = {}
+        self._working: dict[str, int] = {}
+
+    def place(self, key: str, nbytes: int, *, mapped: bool) -> None:
+        """A segment came to lie here."""
+        with self._lock:
+            self._held[key] = (nbytes, mapped)
+
+    def drop(self, key: str) -> int | None:
+        """A segment left; its bytes, or None if it was not here."""
+        with self._lock:
+            held = self._held.pop(key, None)
+        return held[0] if held else None
+
+    def working(self, action: str, nbytes: int) -> None:
+        """Work in progress took ``nbytes`` more."""
+        with self._lock:
+            self._working[action] = self._working.get(action, 0) + nbytes
+
+    def done(self, action: str) -> None:
+        """Work ended; what it made is counted by :meth:`place` from now on."""
+        with self._lock:
+            self._working.pop(action, None)
+
+    def totals(self) -> tuple[int, int]:
+        """(all K/V bytes here, those that no other worker of this host owns)."""
+        with self._lock:
+            working = sum(self._working.values())
+            held = sum(nbytes for nbytes, _ in self._held.values())
+            own = sum(nbytes for nbytes, mapped in self._held.values() if not mapped)
+        return held + working, own + working
+
+
+class KVWorker(WorkerPlugin):
+    """Installed when the worker process starts, before it registers: a worker that is seen is ready to work."""
+
+    name = PLUGIN_NAME
+
+    def __init__(self, model: ModelSpec, *, same_host: str = "map") -> None:
+        self.model = model
+        self.same_host = same_host
+
+    async def setup(self, worker: Any) -> None:
+        """Load the model in a thread, so that the worker's event loop stays alive."""
+        self.worker = worker
+        self.worker_name = str(worker.name)
+        self.memory = MemoryGauge()
+        self.reporter = Reporter(worker, f"{self.worker_name}/{os.getpid()}")
+        raise_descriptor_limit()
+        if self.same_host == "map":
+            announce(worker)
+        self._stop_observing = wire.observe(self._on_wire)
+        self.engine = await asyncio.to_thread(engine_for, self.model)
+
+    async def teardown(self, worker: Any) -> None:
+        """Send the last events."""
+        self._stop_observing()
+        self.reporter.close()
+
+    def emit(self, kind: Kind, order: Order, **values: Any) -> None:
+        """Report an event of an order's run."""
+        self.reporter.emit(kind, order.run, action=order.action, worker=self.worker_name, **values)
+
+    def describe(self) -> dict[str, Any]:
+        """What the lab wants to know of this worker: plain values."""
+        engine = self.engine
+        return {
+            "name": self.worker_name,
+            "address": self.worker.address,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "device": str(engine.device),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1),
+            "same_host": self.same_host,
+            "identity": engine.identity,
+            "config": engine.config,
+        }
+
+    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
+        """Dask moved a task of this worker from one state to another: report segments that come and go."""
+        recipe = recipe_in(key)
+        if recipe is None:
+            return
+        if finish == "memory":
+            segment = self.worker.data.get(key)
+            if isinstance(segment, Segment):
+                self.memory.place(key, segment.nbytes, mapped=segment.arrived == "map")
+                self._placement(Kind.SEGMENT_PLACED, recipe, segment.nbytes, {"how": segment.arrived, "key": key})
+        elif start == "memory":
+            nbytes = self.memory.drop(key)
+            if nbytes is not None:
+                self._placement(Kind.SEGMENT_DROPPED, recipe, nbytes, {"key": key})
+
+    def _placement(self, kind: Kind, recipe: str, nbytes: int, detail: dict[str, Any]) -> None:
+        self.reporter.emit(kind, segment=recipe, worker=self.worker_name, nbytes=nbytes, detail=detail)
+        self.sample_memory()
+
+    def sample_memory(self, run: str = "") -> None:
+        """Report the K/V bytes this worker holds now."""
+        held, own = self.memory.totals()
+        self.reporter.emit(
+            Kind.MEMORY, run, worker=self.worker_name, nbytes=held, detail={"kv_unique_bytes": own}
+        )
+
+    def _on_wire(self, event: str, *, recipe: str, peer: str, how: str, nbytes: int, seconds: float | None = None) -> None:
+        kind = Kind.SEGMENT_SENT if event == "sent" else Kind.SEGMENT_RECEIVED
+        other = "to" if event == "sent" else "from"
+        self.reporter.emit(
+            kind,
+            segment=recipe,
+            worker=self.worker_name,
+            nbytes=nbytes,
+            seconds=seconds,
+            detail={other: peer, "how": how},
+        )

@@ -1,0 +1,80 @@
+"""A kvlab worker as a process of its own: ``kvlab worker tcp://scheduler:port``, and what the local lab starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from kvlab.runtime import dask_settings
+from kvlab.runtime.engines import ModelSpec
+
+logger = logging.getLogger(__name__)
+
+
+def main(
+    address: str,
+    model: ModelSpec,
+    *,
+    name: str | None = None,
+    same_host: str = "map",
+    local_directory: str | None = None,
+    watch_stdin: bool = False,
+) -> int:
+    """Serve the scheduler at ``address`` until it is gone; returns the exit status.
+
+    With ``watch_stdin`` the process also ends when its standard input closes: whoever started it holds the other end,
+    so it ends with its starter however that came to its end.
+    """
+    dask_settings.apply()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    if watch_stdin:
+        threading.Thread(target=_end_with_stdin, name="kvlab-stdin", daemon=True).start()
+    return asyncio.run(_serve(address, model, name, same_host, local_directory))
+
+
+async def _serve(address: str, model: ModelSpec, name: str | None, same_host: str, directory: str | None) -> int:
+    from distributed import Worker
+
+    from kvlab.runtime.worker_plugin import KVWorker
+
+    worker = Worker(
+        address,
+        nthreads=1,
+        name=name,
+        memory_limit=0,
+        dashboard=False,
+        local_directory=directory,
+        plugins=(KVWorker(model, same_host=same_host),),
+        death_timeout="20s",
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: asyncio.ensure_future(worker.close(reason="signal")))
+    await worker
+    logger.info("worker %s serves %s with %s", worker.name, address, model.name)
+    await worker.finished()
+    return 0
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 1024):
+        continue
+    # The starter is gone: no state of this process can be wanted by anyone, and the kernel frees its memory.
+    os._exit(0)
+
+
+def command(
+    address: str, model: ModelSpec, name: str, same_host: str, local_directory: Path
+) -> list[str]:
+    """The command line of a worker that ends with its starter."""
+    return [
+        sys.executable, "-m", "kvlab", "worker", address,
+        "--name", name, "--model", model.name, "--model-path", model.path, "--device", model.device,
+        "--dtype", model.dtype, "--same-host", same_host, "--local-directory", str(local_directory), "--watch-stdin",
+    ]  # fmt: skip
