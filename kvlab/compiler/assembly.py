@@ -76,11 +76,13 @@ def state_edges_of(
 ) -> tuple[StateEdge, ...]:
     """E_s: the state each node starts from, and states it cannot use although it reads the same text."""
     by_id = {node.id: node for node in nodes}
+    order = {node.id: index for index, node in enumerate(nodes)}
     size = {node.id: lengths.state_at_most(node.id, node.full_pieces) for node in nodes}
-    edges = []
+    edges: list[StateEdge] = []
     for node in nodes:
         if node.parent is not None:
             edges.append(StateEdge(node.parent, node.id, size[node.parent]))
+        given_up: dict[str, StateEdge] = {}
         if node.kind == "merge":
             turn = turns[node.id]
             because = (
@@ -91,8 +93,9 @@ def state_edges_of(
             edges += [StateEdge(name, node.id, size[name], because) for name in turn.branches if name != node.parent]
         for loss in lost:
             source = _context_node(by_id[loss.served], loss.context, by_id) if loss.agent == node.id else None
-            if source is not None and source != node.parent:
-                edges.append(StateEdge(source, node.id, loss.n_tokens, loss.because))
+            if source is not None and source != node.parent and order[source] < order[node.id]:
+                given_up.setdefault(source, StateEdge(source, node.id, loss.n_tokens, loss.because))
+        edges += given_up.values()
     return tuple(edges)
 
 

@@ -66,13 +66,13 @@ def shared_prefixes(
         first = encoded[members[0]]
         reach = min(common_prefix(first, encoded[name]) for name in members[1:])
         pieces = own[members[0]]
-        depth, context = _settle(pieces, reach, weigh, min_shared_tokens)
         start = 0 if below is None else found[below].depth
-        if depth > start:
+        for depth, context in _branching_points(pieces, reach, weigh, min_shared_tokens):
             front = cut(pieces, depth)[0]
-            if weigh(cut(front, start)[1]) >= min_shared_tokens:
+            if depth > start and weigh(cut(front, start)[1]) >= min_shared_tokens:
                 found.append(SharedPrefix(front, depth, below, members, context))
                 below = len(found) - 1
+                break
         branches: dict[bytes, list[str]] = {}
         for name in members:
             following = encoded[name][reach * BYTES_PER_ID : (reach + 1) * BYTES_PER_ID]
@@ -82,20 +82,21 @@ def shared_prefixes(
     return found
 
 
-def _settle(
+def _branching_points(
     pieces: Sequence[Piece], reach: int, weigh: Callable[[Sequence[Piece]], int], min_shared_tokens: int
-) -> tuple[int, str | None]:
-    """The branching point, or the end of the last whole context before it if that is near; and that context."""
+) -> list[tuple[int, str | None]]:
+    """Where the shared prefix may end, best first: a near end of a whole context, with its name, and ``reach``."""
     ends = ends_of(pieces)
     for index in range(len(pieces) - 1, -1, -1):
         piece = pieces[index]
         if isinstance(piece, Known) and piece.source.startswith(CONTEXT_SOURCE) and ends[index] <= reach:
-            after = ends[index + 1] if index + 1 < len(pieces) else reach + 1
-            settled = after if after <= reach and _is_template(pieces[index + 1]) else ends[index]
-            if weigh(cut(cut(pieces, reach)[0], settled)[1]) < min_shared_tokens:
-                return settled, piece.source.removeprefix(CONTEXT_SOURCE)
-            return reach, None
-    return reach, None
+            end = ends[index]
+            if index + 1 < len(pieces) and ends[index + 1] <= reach and _is_template(pieces[index + 1]):
+                end = ends[index + 1]
+            if end == reach or weigh(cut(cut(pieces, reach)[0], end)[1]) < min_shared_tokens:
+                return [(end, piece.source.removeprefix(CONTEXT_SOURCE)), (reach, None)]
+            break
+    return [(reach, None)]
 
 
 def _is_template(piece: Piece) -> bool:

@@ -1,0 +1,63 @@
+"""Review: a planner reads a document, reviewers branch off its conversation, an editor reads the document and them."""
+
+from __future__ import annotations
+
+import kvlab
+from kvlab.errors import InvalidInput
+from kvlab.workflow import Workflow
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: int = 48) -> Workflow:
+    """The review workflow: every kind of edge in one small graph.
+
+    The document is materialized once for planner and editor; the reviewers fork the planner's state and run as
+    siblings; their answers reach the editor as text.
+
+    Parameters
+    ----------
+    context
+        The document; None takes :func:`kvlab.sample_text`.
+    reviewers
+        How many branches, 1 to 10.
+    max_new_tokens
+        For each agent.
+
+    Raises
+    ------
+    InvalidInput
+        For an empty document or a number out of range.
+    """
+    if not 1 <= reviewers <= len(ORDINALS):
+        raise InvalidInput(f"reviewers= must be between 1 and {len(ORDINALS)}, not {reviewers}", value=reviewers)
+    wf = Workflow("review")
+    paper = wf.context("paper", kvlab.sample_text() if context is None else context)
+    named = "the most important weakness" if reviewers == 1 else f"the {reviewers} most important weaknesses"
+    plan = wf.agent(
+        "planner",
+        [paper, f"You plan a review of the document above. Name {named} of it, one short line each."],
+        max_new_tokens=max_new_tokens,
+    )
+    sides = [
+        wf.agent(
+            f"reviewer-{index + 1}",
+            f"Now review only the {ORDINALS[index]} weakness you named: say where the document shows it, "
+            "how much it matters, and what would repair it.",
+            continues=plan,
+            max_new_tokens=max_new_tokens,
+        )
+        for index in range(reviewers)
+    ]
+    wf.agent(
+        "editor",
+        [
+            paper,
+            "These are reviews of the document above:",
+            *sides,
+            "You are the editor. Weigh the reviews and write the verdict in two sentences: accept, revise or reject, "
+            "and the one change that matters most.",
+        ],
+        max_new_tokens=max_new_tokens,
+    )
+    return wf
