@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from kvlab.errors import ChecksumMismatch, InvalidInput, NoRoom, RunUnreadable
-from kvlab.state.identity import LAYOUT
+from kvlab.state.identity import LAYOUT, canonical_json
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tenso
         for index, payload in enumerate(payloads):
             page["segments"].append(_write(draft / f"segment-{index:05d}.safetensors", payload))
         with (draft / PAGE).open("w", encoding="utf-8") as file:
-            file.write(_json(page))
+            file.write(_json({**page, "xxh3_128": _digest(json.loads(_json(page)))}))
             file.flush()
             os.fsync(file.fileno())
         nbytes = sum(file.stat().st_size for file in draft.iterdir())
@@ -155,7 +155,7 @@ def _page(folder: Path) -> dict[str, Any]:
     file = folder / PAGE
     try:
         page = dict(json.loads(file.read_text(encoding="utf-8")))
-        version, layout, _, _ = page["format_version"], page["layout"], page["segments"], page["metadata"]
+        digest, version, layout = page.pop("xxh3_128"), page["format_version"], page["layout"]
     except OSError as error:
         raise RunUnreadable(f"{folder} holds no saved payloads: {error.strerror}", hint="check the path") from error
     except (ValueError, KeyError) as error:
@@ -166,7 +166,15 @@ def _page(folder: Path) -> dict[str, Any]:
             hint="recompute the state, or load it with the kvlab that saved it",
             layout=layout,
         )
+    if digest != _digest(page):
+        raise ChecksumMismatch(
+            f"{file} does not say what was written", hint="evict it and let it be recomputed", path=str(file)
+        )
     return page
+
+
+def _digest(page: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(canonical_json(page).encode())
 
 
 def _check(file: Path, told: dict[str, Any]) -> None:
