@@ -1,4 +1,4 @@
-"""From texts to token ids under a model's chat template: every part alone, once, and never a control token from a text."""
+"""From texts to token ids under a chat template: every part alone, once, and never a control token from a text."""
 
 from __future__ import annotations
 

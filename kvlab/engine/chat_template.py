@@ -1,4 +1,4 @@
-"""A chat template cut into the pieces that stand between texts, found by rendering and comparing, not by knowing formats.
+"""A chat template cut into the pieces between the texts, by rendering and comparing, not by knowing formats.
 
 A state is prolonged and never rewritten, so only a template is usable whose rendering of a longer conversation begins
 with its rendering of a shorter one. Everything else is refused with the reason.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kvlab.errors import KVLabError, ModelRefused
 
@@ -83,7 +84,7 @@ def _cut_turns(render: Render, system: list[Message]) -> tuple[str, str, str, st
     for length in range(1, len(messages) + 1):
         turns = system + messages[:length]
         shown.append(_rendered(render, turns, ends_with_user=length % 2 == 1))
-    for shorter, longer in zip(shown, shown[1:], strict=False):
+    for shorter, longer in pairwise(shown):
         if not longer.startswith(shorter):
             raise _refused("a longer conversation does not begin with the shorter one: earlier turns are rewritten")
 
@@ -93,8 +94,8 @@ def _cut_turns(render: Render, system: list[Message]) -> tuple[str, str, str, st
     close_answer = end_of_turn or ended
     _, *gaps, last = _between(shown[-1], _TURNS)
     to_answers, to_users = gaps[0::2], gaps[1::2]
-    header_ends_early = any(gap[: len(close_user)] != close_user or gap[len(close_user) :].strip() for gap in to_answers)
-    if header_ends_early or last != close_user or len(set(to_users)) != 1 or not to_users[0].startswith(ended):
+    same_headers = all(gap.startswith(close_user) and not gap[len(close_user) :].strip() for gap in to_answers)
+    if not same_headers or last != close_user or len(set(to_users)) != 1 or not to_users[0].startswith(ended):
         raise _refused("what stands between two turns depends on where in the conversation they are")
     return opening, close_user, close_answer, to_users[0][len(ended) :]
 
@@ -124,7 +125,7 @@ def _between(text: str, marks: Sequence[str]) -> list[str]:
 def _require_verbatim_answers(source: str, render: Render) -> None:
     """Refuse templates that look into an answer and cut it, as those that drop the thinking of earlier turns do.
 
-    What they look for stands as a string in the template, so an answer that holds all of its strings must come back whole.
+    What they look for stands as a string in the template, so an answer that holds all its strings must come back whole.
     """
     strings = [single or double for single, double in _QUOTED.findall(source)]
     answer = ANSWERS[0] + ANSWERS[0].join(dict.fromkeys(strings)) + ANSWERS[0]
@@ -139,7 +140,7 @@ def _require_verbatim_answers(source: str, render: Render) -> None:
 
 def _has_system_turn(render: Render) -> bool:
     try:
-        text = render([{"role": "system", "content": SYSTEM}, {"role": "user", "content": USERS[0]}], True)
+        text = render([{"role": "system", "content": SYSTEM}, {"role": "user", "content": USERS[0]}], True)  # noqa: FBT003
     except Exception:  # noqa: BLE001 - a template says "no system role" by raising whatever it likes
         return False
     return SYSTEM in text
