@@ -1,0 +1,48 @@
+"""A compiled graph as text: one line a node, indented under the state it starts from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvlab.display.look import SHAPES
+from kvlab.display.quantities import count_text
+
+if TYPE_CHECKING:
+    from kvlab.compiler.graph import Graph, Node
+
+
+def graph_text(graph: Graph) -> str:
+    """G_s for a terminal.
+
+    ``●`` materialize, ``◆`` resume, ``▼`` merge; ``▲ n`` says that a state is forked n ways; ``┄`` is a state edge with its
+    tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch.
+    """
+    children: dict[str | None, list[Node]] = {}
+    for node in graph.nodes:
+        children.setdefault(node.parent, []).append(node)
+    edges = {edge.target: edge for edge in graph.state_edges}
+    together = {name for group in graph.siblings if len(group) > 1 for name in group}
+    rows = [
+        f"{graph.name}: {len(graph.nodes)} operators, {len(graph.state_edges)} state edges, "
+        f"{len(graph.data_edges)} data edges"
+    ]
+
+    def show(node: Node, lead: str, *, last: bool, root: bool) -> None:
+        edge = edges.get(node.id)
+        joint = "" if root else f"{lead}{'└' if last else '├'}┄{count_text(edge.n_tokens) if edge else ''}┄ "
+        read = f"  ← {', '.join(node.data_parents)}" if node.data_parents else ""
+        mine = children.get(node.id, [])
+        fork = f"  ▲ {len(mine)}" if len(mine) > 1 else ""
+        batch = "  ∥" if node.id in together else ""
+        again = f"  recomputed: {edge.recompute_because}" if edge and edge.recompute_because else ""
+        fed = f"+{count_text(node.known_tokens)}"
+        if node.sampling.max_new_tokens:
+            fed += f", ≤ {count_text(node.sampling.max_new_tokens)} new"
+        rows.append(f"{joint}{SHAPES[node.kind]} {node.id} ({fed}){fork}{batch}{read}{again}")
+        below = "" if root else f"{lead}{' ' if last else '│'}     "
+        for index, child in enumerate(mine):
+            show(child, below or "  ", last=index == len(mine) - 1, root=False)
+
+    for node in children.get(None, []):
+        show(node, "", last=True, root=True)
+    return "\n".join([*rows, *(f"⚠ {warning}" for warning in graph.warnings)])
