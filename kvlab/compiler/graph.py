@@ -66,7 +66,7 @@ class Node:
         What the whole path says, from the root: what textflow prefills.
     data_parents
         Ids of nodes whose generated text its own turn reads, also where that text lies in a shared prefix.
-    """  # noqa: RUF002 - the sigma is the paper's
+    """
 
     id: str
     kind: NodeKind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import kvlab
 from kvlab.errors import InvalidInput
+from kvlab.sample import sample_text
 from kvlab.workflow import Workflow
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -18,7 +18,7 @@ def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: in
     Parameters
     ----------
     context
-        The document; None takes :func:`kvlab.sample_text`.
+        The document; None takes :func:`kvlab.sample.sample_text`.
     reviewers
         How many branches, 1 to 10.
     max_new_tokens
@@ -32,7 +32,7 @@ def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: in
     if not 1 <= reviewers <= len(ORDINALS):
         raise InvalidInput(f"reviewers= must be between 1 and {len(ORDINALS)}, not {reviewers}", value=reviewers)
     wf = Workflow("review")
-    paper = wf.context("paper", kvlab.sample_text() if context is None else context)
+    paper = wf.context("paper", sample_text() if context is None else context)
     named = "the most important weakness" if reviewers == 1 else f"the {reviewers} most important weaknesses"
     plan = wf.agent(
         "planner",
@@ -55,8 +55,7 @@ def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: in
             paper,
             "These are reviews of the document above:",
             *sides,
-            "You are the editor. Weigh the reviews and write the verdict in two sentences: accept, revise or reject, "
-            "and the one change that matters most.",
+            "You are the editor. Weigh the reviews and write the verdict: accept, revise or reject, and why.",
         ],
         max_new_tokens=max_new_tokens,
     )

@@ -335,7 +335,7 @@ def test_another_model_is_refused_and_the_labs_own_is_not(tokenizer):
 
 
 def test_a_refusal_of_the_tokenizer_names_the_agent(tokenizer, monkeypatch):
-    def refuse(role):
+    def refuse(_role):
         raise InvalidInput("this template has no system turn", hint="put the role into the prompt")
 
     monkeypatch.setattr(tokenizer, "open_conversation", refuse)
