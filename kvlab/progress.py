@@ -1,7 +1,7 @@
 """What kvlab shows while something takes longer than a second.
 
-One interface, three faces: moving bars in a terminal or a notebook cell, milestone lines where nobody watches (a pipe, a
-log), nothing at all. Every face may be used from several threads at once.
+One interface, three faces: moving bars in a terminal or a notebook cell, milestone lines where nobody watches (a pipe,
+a log), nothing at all. Every face may be used from several threads at once.
 
     with progress.task("Loading model") as task:
         ...

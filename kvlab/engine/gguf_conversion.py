@@ -16,7 +16,7 @@ def convert(gguf: Path, target: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32, local_files_only=True)
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file, local_files_only=True)
     # save_pretrained refuses while these say that the weights are GGUF, which they no longer are.
-    model.hf_quantizer = None
+    del model.hf_quantizer
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     # The model learned numbers digit by digit. transformers loses that part of the GGUF tokenizer ("smollm").

@@ -21,6 +21,9 @@ DTYPE_OF_TAG = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "b
 HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "LICENSE*"]
 """What is taken from a hub: weights that cannot run code, configuration, tokenizer, template."""
 
+HUB_DOUBLES = ["consolidated*", "original/*", "onnx/*"]
+"""The same weights once more, in other layouts."""
+
 _MAX_HEADER_NBYTES = 100_000_000
 """What safetensors itself allows for a header."""
 
@@ -67,19 +70,15 @@ class ModelCard:
 
     def __str__(self) -> str:
         kv = self.kv_bytes_per_token()
+        in_32, in_16 = self.weight_bytes() / 1e6, self.weight_bytes("bfloat16") / 1e6
+        shape = f"{self.layers} layers, {self.kv_heads} KV heads of {self.head_dim}"
         lines = [
             ("name", self.name),
             ("folder", str(self.path)),
             ("family", self.family),
             ("parameters", f"{self.n_parameters:,} ({self.dtype} on disk)"),
-            (
-                "weights",
-                f"{self.weight_bytes() / 1e6:,.0f} MB in float32, {self.weight_bytes('bfloat16') / 1e6:,.0f} in 16 bits",
-            ),
-            (
-                "KV",
-                f"{kv:,} bytes a token in float32 ({self.layers} layers, {self.kv_heads} KV heads of {self.head_dim})",
-            ),
+            ("weights", f"{in_32:,.0f} MB in float32, {in_16:,.0f} MB in 16 bits"),
+            ("KV", f"{kv:,} bytes a token in float32 ({shape})"),
             ("positions", f"{self.max_positions:,} ({self.max_positions * kv / 1e6:,.0f} MB of KV when full)"),
             ("license", self.license),
             ("source", self.source),
@@ -158,12 +157,12 @@ def _require_model_files(folder: Path) -> Path:
 
 def _from_hub(name: str, progress: Progress) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     disable_progress_bars()
     try:
         with progress.task(f"Fetching {name} from the hub"):
-            folder = snapshot_download(name, allow_patterns=HUB_FILES)
+            folder = snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns=HUB_DOUBLES)
     # The hub's client raises errors of its own, of its HTTP library and of the operating system.
     except Exception as error:
         first_line = str(error).strip().partition("\n")[0]
@@ -201,11 +200,20 @@ def _size(folder: Path, config: dict[str, Any], *names: str) -> int:
 def _weights(folder: Path) -> tuple[int, str]:
     """Numbers in all weight files, and the floating type that most of them have."""
     count: dict[str, int] = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in _weight_files(folder):
         for entry in _header(file).values():
             count[entry["dtype"]] = count.get(entry["dtype"], 0) + math.prod(entry["shape"])
     most = max(count, key=lambda tag: count[tag])
     return sum(count.values()), DTYPE_OF_TAG.get(most, most.lower())
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files that transformers reads: those of the index, the single one, or else all there are."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return [folder / file for file in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    single = folder / "model.safetensors"
+    return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
 
 
 def _header(file: Path) -> dict[str, Any]:

@@ -1,0 +1,240 @@
+"""The ``kvlab`` command. It parses, calls and prints; whatever it does can be done from Python.
+
+argparse rather than a framework: it is always there and loads in no time, so ``kvlab --help`` is instant. Everything
+else is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvlab import __version__
+from kvlab.config import DEBUG_VARIABLE, is_set, set_up_logging
+from kvlab.errors import InvalidInput, KVLabError
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells say it."""
+
+DEFAULT_MODEL = "smollm2"
+MODEL_HELP = "embedded name, folder or hub name (default: %(default)s)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0 when it did what was asked, 2 for a mistake that a person can mend (one message, no traceback unless
+    ``KVLAB_DEBUG`` is set), 130 after Ctrl-C.
+    """
+    chosen = _parser().parse_args(arguments)
+    set_up_logging()
+    try:
+        return int(chosen.command(chosen) or 0)
+    except KVLabError as error:
+        _complain(error)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough, as `head` does; Python would complain once more while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _complain(error: KVLabError) -> None:
+    if is_set(DEBUG_VARIABLE):
+        traceback.print_exception(error)
+    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    print(f"{red}kvlab: {error.message}{plain}", file=sys.stderr)
+    if error.hint:
+        print(f"  Try: {error.hint}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kvlab", description="A laboratory for the KV cache of language models.")
+    parser.add_argument("--version", action="version", version=f"kvlab {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="a review by several agents, with states and with text, and what it cost")
+    _add_lab_arguments(demo)
+    demo.add_argument("--out", type=Path, metavar="DIR", help="folder for the report (default: the run's own)")
+    demo.set_defaults(command=_demo)
+
+    run = commands.add_parser("run", help="run a named workload, or a file that makes a workflow")
+    run.add_argument("workload", metavar="NAME|FILE.py")
+    _add_lab_arguments(run)
+    run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
+    run.set_defaults(command=_run)
+
+    inspect = commands.add_parser("inspect", help="describe a recorded run")
+    inspect.add_argument("run", metavar="RUN", help="folder of the run, or its name")
+    inspect.set_defaults(command=_inspect)
+
+    _add_model_commands(commands)
+    _add_runs_commands(commands)
+    _add_bench_commands(commands)
+    _add_worker_command(commands)
+    return parser
+
+
+def _add_lab_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", default=DEFAULT_MODEL, help="embedded name, folder or hub name (default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=_positive, default=2, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument("--context", type=Path, metavar="FILE", help="text that the agents share (default: a sample)")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def _add_model_commands(commands: Any) -> None:
+    model = commands.add_parser("model", help="fetch and describe models")
+    actions = model.add_subparsers(metavar="ACTION", required=True)
+    fetch = actions.add_parser("fetch", help="put a model into the cache")
+    fetch.add_argument("name", nargs="?", default=DEFAULT_MODEL, metavar="NAME")
+    fetch.set_defaults(command=_model_fetch)
+    show = actions.add_parser("show", help="what a model is and takes, without loading it")
+    show.add_argument("name", nargs="?", default=DEFAULT_MODEL, metavar="NAME")
+    show.set_defaults(command=_model_show)
+
+
+def _add_runs_commands(commands: Any) -> None:
+    runs = commands.add_parser("runs", help="list, measure and remove recorded runs")
+    actions = runs.add_subparsers(metavar="ACTION", required=True)
+    actions.add_parser("ls", help="one line a run, oldest first").set_defaults(command=_runs_ls)
+    actions.add_parser("size", help="bytes on disk of all runs").set_defaults(command=_runs_size)
+    remove = actions.add_parser("rm", help="delete runs")
+    remove.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its name")
+    remove.set_defaults(command=_runs_rm)
+
+
+def _add_bench_commands(commands: Any) -> None:
+    bench = commands.add_parser("bench", help="measure on this machine")
+    actions = bench.add_subparsers(metavar="WHAT", required=True)
+    engine = actions.add_parser("engine", help="the engine against transformers: prefill, decode, siblings")
+    engine.add_argument("--out", type=Path, required=True, metavar="DIR")
+    engine.add_argument("--quick", action="store_true", help="few repetitions: to see that it works, not to cite")
+    engine.set_defaults(command=_bench_engine)
+
+
+def _add_worker_command(commands: Any) -> None:
+    worker = commands.add_parser("worker", help="join a cluster as a worker with kvlab's settings")
+    worker.add_argument("address", metavar="ADDRESS", help="of the scheduler: tcp://host:8786")
+    worker.add_argument("--name", help="of this worker")
+    worker.add_argument(
+        "--model", default=DEFAULT_MODEL, help="embedded name, folder or hub name (default: %(default)s)"
+    )
+    worker.add_argument("--model-path", metavar="DIR", help="folder of the model on this machine, whatever its name")
+    worker.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: %(default)s)")
+    worker.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 (default: fitting the device)")
+    worker.add_argument("--same-host", choices=("map", "frames"), default="map", help="how states cross this host")
+    worker.add_argument("--local-directory", metavar="DIR", help="for what Dask writes to disk")
+    worker.add_argument("--watch-stdin", action="store_true", help="end when standard input is closed")
+    worker.set_defaults(command=_worker)
+
+
+def _demo(chosen: argparse.Namespace) -> None:
+    from kvlab import progress
+    from kvlab.workloads.demo import run_demo
+
+    run_demo(chosen.model, chosen.workers, _require_file(chosen.context), progress.SHOWN, out=chosen.out)
+
+
+def _run(chosen: argparse.Namespace) -> None:
+    from kvlab import progress
+    from kvlab.workloads import run_named
+
+    context = _require_file(chosen.context)
+    run_named(chosen.workload, chosen.model, chosen.workers, context, progress.SHOWN, flow=chosen.flow)
+
+
+def _inspect(chosen: argparse.Namespace) -> None:
+    from kvlab.display.describe import describe
+    from kvlab.store.runs import open_run
+
+    print(describe(open_run(chosen.run)))
+
+
+def _model_fetch(chosen: argparse.Namespace) -> None:
+    from kvlab.engine.models import resolve
+
+    print(resolve(chosen.name))
+
+
+def _model_show(chosen: argparse.Namespace) -> None:
+    from kvlab.engine.models import describe, resolve
+
+    print(describe(resolve(chosen.name)))
+
+
+def _runs_ls(_: argparse.Namespace) -> None:
+    from kvlab.display.describe import run_line
+    from kvlab.store.runs import list_runs, runs_root
+
+    runs = list_runs()
+    for run in runs:
+        try:
+            print(run_line(run.world, run.path.name, complete=run.complete))
+        except KVLabError as error:
+            print(f"{run.path.name}  {error.message}")
+    if not runs:
+        print(f"no runs in {runs_root().resolve()}")
+
+
+def _runs_size(_: argparse.Namespace) -> None:
+    from kvlab.store.runs import list_runs, runs_root
+
+    runs = list_runs()
+    print(f"{sum(run.size for run in runs):,} bytes in {len(runs)} runs in {runs_root().resolve()}")
+
+
+def _runs_rm(chosen: argparse.Namespace) -> None:
+    from kvlab.store.runs import remove_run, runs_root
+
+    folders = [Path(name) if Path(name).exists() else runs_root() / name for name in chosen.runs]
+    for folder in folders:
+        # Before anything is deleted: one wrong name removes nothing.
+        if not folder.is_dir():
+            raise InvalidInput(f"there is no run {folder.name}", hint="kvlab runs ls shows them")
+    for folder in folders:
+        print(f"removed {folder}: {remove_run(folder):,} bytes")
+
+
+def _bench_engine(chosen: argparse.Namespace) -> None:
+    from kvlab.bench.engine import run
+
+    run(chosen.out, quick=chosen.quick)
+
+
+def _worker(chosen: argparse.Namespace) -> int:
+    from kvlab.engine.models import resolve
+    from kvlab.runtime.engines import ModelSpec
+    from kvlab.runtime.worker_process import main as serve
+
+    folder = chosen.model_path or str(resolve(chosen.model))
+    model = ModelSpec(chosen.model, folder, chosen.device, chosen.dtype)
+    return serve(
+        chosen.address,
+        model,
+        name=chosen.name,
+        same_host=chosen.same_host,
+        local_directory=chosen.local_directory,
+        watch_stdin=chosen.watch_stdin,
+    )
+
+
+def _require_file(path: Path | None) -> Path | None:
+    if path is not None and not path.is_file():
+        raise InvalidInput(f"there is no file {path}", hint="--context wants a text file")
+    return path
