@@ -13,7 +13,7 @@ from typing import Any
 class Kind(StrEnum):
     """What happened. The comment names the fields used and the keys of ``detail``."""
 
-    RUN_STARTED = "run.started"  # detail: name, flow, graph, model, config, namespace, lab, environment
+    RUN_STARTED = "run.started"  # detail: name, flow, graph (store.graph_document), model, config, namespace, lab, environment
     RUN_FINISHED = "run.finished"  # detail: status (done|failed|cancelled), error
     WORKER_JOINED = "worker.joined"  # worker; detail: host, pid, device, threads, memory_bytes
     WORKER_LOST = "worker.lost"  # worker; detail: reason
@@ -21,7 +21,7 @@ class Kind(StrEnum):
     ACTION_STARTED = "action.started"  # action, worker, agent; detail: op, threads (sent by the worker)
     ACTION_FINISHED = "action.finished"  # action, worker, agent, seconds; detail: op
     ACTION_FAILED = "action.failed"  # action, worker, agent; detail: op, error
-    STATE_CREATED = "state.created"  # state, agent, n_tokens, nbytes; detail: name, operator, parents, segments, exact, note, preview
+    STATE_CREATED = "state.created"  # state, agent, n_tokens (whole path), nbytes (own segments); detail: name, operator, parents, segments, exact, note, preview
     STATE_PHASE = "state.phase"  # state; detail: now, then
     SEGMENT_CREATED = "segment.created"  # segment, worker, n_tokens, nbytes; detail: parent, start, n_prompt, checksum
     SEGMENT_PLACED = "segment.placed"  # segment, worker, nbytes; detail: how (computed|map|transfer|restored)
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     SEGMENT_SENT = "segment.sent"  # segment, worker (sender), nbytes (on the wire; 0 when mapped); detail: to, how
     SEGMENT_RECEIVED = "segment.received"  # segment, worker (receiver), nbytes, seconds; detail: from, how
     DECISION = "decision"  # edge, agent; detail: source, target, n_tokens, alternatives, chosen, worker, reason
-    DECISION_ACTUAL = "decision.actual"  # edge, seconds; detail: how, worker, terms, because
+    DECISION_ACTUAL = "decision.actual"  # edge, seconds; detail: how, worker, nbytes, terms, because
     PREFILL_CHUNK = "prefill.chunk"  # agent, worker, action, n_tokens (done); detail: total
     TOKENS = "tokens"  # agent, worker, action, n_tokens; detail: ids
     TURN_FINISHED = "turn.finished"  # agent, state, n_tokens (new prompt tokens), seconds (TTFT); detail: see Turn in bench/metrics.py
@@ -45,6 +45,8 @@ class Event:
     ----------
     kind
         Which.
+    agent
+        Agent or context; siblings that run as one batch are named together, joined by ``", "``.
     time_ns
         Unix time at the source, in ns. Sources' clocks may differ; order comes from ``seq`` of the log.
     source, source_seq

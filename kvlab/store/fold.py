@@ -30,23 +30,28 @@ class World:
         What ``run.started`` and ``run.finished`` said, with ``started_ns`` and ``finished_ns``.
     bytes_moved
         Bytes of K/V put on a wire so far.
-    kv_bytes, peak_kv_bytes
-        Bytes of distinct K/V memory held now, and at most at one moment, over all workers. A mapped copy shares the
-        memory of another copy on its host and adds nothing while that one lives.
+    placed_bytes, peak_placed_bytes
+        Bytes of distinct K/V memory that placements account for, now and at most at one moment, over all workers. A
+        mapped copy shares the memory of another copy on its host and adds nothing while that one lives.
+    sampled, peak_sampled_bytes
+        Bytes of K/V that each worker alone held when it was last asked, and the largest sum of them; None before the
+        first sample.
     held
-        Live placements: (host, segment) → worker → row of ``placements``.
+        Live placements: segment → worker → row of ``placements``.
     """
 
     n_events: int = 0
     run: Row = field(default_factory=dict)
     bytes_moved: int = 0
-    kv_bytes: int = 0
-    peak_kv_bytes: int = 0
+    placed_bytes: int = 0
+    peak_placed_bytes: int = 0
+    sampled: dict[str, int] = field(default_factory=dict)
+    peak_sampled_bytes: int | None = None
     last_event: Event | None = None
     rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in schema.TABLES})
     _by_key: dict[tuple[str, Any], Row] = field(default_factory=dict, repr=False)
     _built: dict[str, pa.Table] = field(default_factory=dict, repr=False)
-    held: dict[tuple[str, str], dict[str, Row]] = field(default_factory=dict, repr=False)
+    held: dict[str, dict[str, Row]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def empty(cls) -> World:
@@ -74,6 +79,14 @@ class World:
         if "finished_ns" not in self.run or "started_ns" not in self.run:
             return None
         return float(self.run["finished_ns"] - self.run["started_ns"]) / 1e9
+
+    @property
+    def peak_kv_bytes(self) -> int:
+        """Peak KV bytes: the larger of what placements account for and what workers measured, work in progress included.
+
+        Both miss something (samples lie between moments, placements know no unfinished work), so the truth is no less.
+        """
+        return max(self.peak_placed_bytes, self.peak_sampled_bytes or 0)
 
     def apply(self, event: Event) -> World:
         """Fold one more event in. Changes this world and returns it."""

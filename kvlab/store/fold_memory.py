@@ -11,9 +11,15 @@ if TYPE_CHECKING:
 
 
 def worker_joined(world: World, seq: int, event: Event) -> None:
-    """A worker is there; one that comes back is a new row."""
+    """A worker is there; one that comes back is a new row. What it holds already now counts for its host."""
+    mine = [copies for copies in world.held.values() if event.worker in copies]
+    before = sum(_distinct(world, copies) for copies in mine)
     told = {key: event.detail.get(key) for key in ("host", "pid", "device", "threads", "memory_bytes")}
-    world.add_row("workers", event.worker, seq, event, worker=event.worker, status="running", kv_bytes=0, **told)
+    row = world.find("workers", event.worker)
+    if row is None or row["status"] == "lost":
+        row = world.add_row("workers", event.worker, seq, event, worker=event.worker, kv_bytes=0)
+    row.update(status="running", **told)
+    world.placed_bytes += sum(_distinct(world, copies) for copies in mine) - before
 
 
 def worker_lost(world: World, seq: int, event: Event) -> None:
@@ -21,6 +27,7 @@ def worker_lost(world: World, seq: int, event: Event) -> None:
     row = world.find("workers", event.worker)
     if row is not None:
         row.update(status="lost", reason=event.detail.get("reason"), lost_ns=event.time_ns)
+    world.sampled.pop(str(event.worker), None)
     for row in [row for copies in world.held.values() for row in copies.values() if row["worker"] == event.worker]:
         _end_stay(world, row, seq, event)
 
@@ -31,16 +38,19 @@ def segment_created(world: World, seq: int, event: Event) -> None:
     row = world.find("segments", event.segment)
     if row is None:
         row = world.add_row("segments", event.segment, seq, event, segment=event.segment, n_copies=0)
-        row["n_copies"] = len(_copies(world, event.segment))
+        row["n_copies"] = len(world.held.get(str(event.segment), ()))
     row.update(worker=event.worker, n_tokens=event.n_tokens, nbytes=event.nbytes, **told)
 
 
 def segment_placed(world: World, seq: int, event: Event) -> None:
     """A worker holds a segment. Hearing it twice is one stay."""
-    copies = world.held.setdefault((_host(world, event.worker), str(event.segment)), {})
+    if world.find("workers", event.worker) is None:
+        # The lab's workers may have joined before the run began.
+        world.add_row("workers", event.worker, seq, event, worker=event.worker, status="running", kv_bytes=0)
+    copies = world.held.setdefault(str(event.segment), {})
     if event.worker in copies:
         return
-    before = _distinct(copies)
+    before = _distinct(world, copies)
     copies[str(event.worker)] = world.add_row(
         "placements",
         (event.segment, event.worker),
@@ -51,12 +61,12 @@ def segment_placed(world: World, seq: int, event: Event) -> None:
         nbytes=event.nbytes,
         how=event.detail.get("how"),
     )
-    _account(world, event, _distinct(copies) - before, event.nbytes or 0, +1)
+    _account(world, event, _distinct(world, copies) - before, event.nbytes or 0, +1)
 
 
 def segment_dropped(world: World, seq: int, event: Event) -> None:
     """A worker no longer holds a segment."""
-    row = world.held.get((_host(world, event.worker), str(event.segment)), {}).get(str(event.worker))
+    row = world.held.get(str(event.segment), {}).get(str(event.worker))
     if row is not None:
         _end_stay(world, row, seq, event)
 
@@ -73,8 +83,11 @@ def segment_received(world: World, seq: int, event: Event) -> None:
 
 
 def memory(world: World, seq: int, event: Event) -> None:
-    """A worker's memory was sampled."""
+    """A worker's memory was sampled. What a worker maps is held by another one, so only its own bytes add up."""
     told = {key: event.detail.get(key) for key in ("pss_bytes", "kv_unique_bytes")}
+    own = told["kv_unique_bytes"] if told["kv_unique_bytes"] is not None else event.nbytes
+    world.sampled[str(event.worker)] = own or 0
+    world.peak_sampled_bytes = max(world.peak_sampled_bytes or 0, sum(world.sampled.values()))
     world.add_row("memory", seq, seq, event, worker=event.worker, nbytes=event.nbytes, **told)
 
 
@@ -95,20 +108,19 @@ def _crossed(world: World, seq: int, event: Event, direction: str, peer: str) ->
 
 
 def _end_stay(world: World, row: dict[str, Any], seq: int, event: Event) -> None:
-    at = _host(world, row["worker"]), row["segment"]
-    copies = world.held[at]
-    before = _distinct(copies)
+    copies = world.held[row["segment"]]
+    before = _distinct(world, copies)
     del copies[row["worker"]]
     row.update(dropped_seq=seq, dropped_ns=event.time_ns)
     if not copies:
-        del world.held[at]
+        del world.held[row["segment"]]
     placed = Event(event.kind, event.time_ns, event.source, event.source_seq, segment=row["segment"], worker=row["worker"])
-    _account(world, placed, _distinct(copies) - before, -(row["nbytes"] or 0), -1)
+    _account(world, placed, _distinct(world, copies) - before, -(row["nbytes"] or 0), -1)
 
 
 def _account(world: World, event: Event, distinct: int, on_worker: int, copies: int) -> None:
-    world.kv_bytes += distinct
-    world.peak_kv_bytes = max(world.peak_kv_bytes, world.kv_bytes)
+    world.placed_bytes += distinct
+    world.peak_placed_bytes = max(world.peak_placed_bytes, world.placed_bytes)
     worker, segment = world.find("workers", event.worker), world.find("segments", event.segment)
     if worker is not None:
         worker["kv_bytes"] += on_worker
@@ -116,19 +128,22 @@ def _account(world: World, event: Event, distinct: int, on_worker: int, copies: 
         segment["n_copies"] += copies
 
 
-def _distinct(copies: dict[str, dict[str, Any]]) -> int:
-    """Bytes of memory behind the copies of one segment on one host; a map shares another copy's memory."""
-    own = sum(row["nbytes"] or 0 for row in copies.values() if row["how"] != "map")
-    return own or max((row["nbytes"] or 0 for row in copies.values()), default=0)
+def _distinct(world: World, copies: dict[str, dict[str, Any]]) -> int:
+    """Bytes of memory behind the copies of one segment; a map shares the memory of another copy on its host."""
+    own: dict[str, int] = {}
+    mapped: dict[str, int] = {}
+    for worker, row in copies.items():
+        host, nbytes = _host(world, worker), row["nbytes"] or 0
+        if row["how"] == "map":
+            mapped[host] = max(mapped.get(host, 0), nbytes)
+        else:
+            own[host] = own.get(host, 0) + nbytes
+    return sum(own.values()) + sum(nbytes for host, nbytes in mapped.items() if host not in own)
 
 
 def _host(world: World, worker: str | None) -> str:
     row = world.find("workers", worker)
     return str((row or {}).get("host") or worker)
-
-
-def _copies(world: World, segment: str | None) -> list[str]:
-    return [worker for (_, name), copies in world.held.items() if name == segment for worker in copies]
 
 
 MEMORY_HANDLERS = {

@@ -10,6 +10,9 @@ from kvlab.store.events import Event, Kind
 if TYPE_CHECKING:
     from kvlab.store.fold import World
 
+BATCH = ", "
+"""Between the names of siblings that run as one batch."""
+
 _TURN = ("n_prefilled", "n_reused", "n_generated", "ttft_seconds", "queue_seconds", "prefill_seconds", "decode_seconds")
 _TURN_REST = ("overhead_seconds", "finish", "token_ids", "text", "prompt_tokens")
 
@@ -28,15 +31,14 @@ def action_planned(world: World, seq: int, event: Event) -> None:
     """An operator will run."""
     row = _operator(world, seq, event)
     row.update(status="planned", planned_ns=event.time_ns)
-    _agent(world, seq, event)
+    _agents(world, seq, event)
 
 
 def action_started(world: World, seq: int, event: Event) -> None:
     """An operator runs."""
     row = _operator(world, seq, event)
     row.update(status="running", started_ns=event.time_ns, threads=event.detail.get("threads"))
-    agent = _agent(world, seq, event)
-    if agent is not None:
+    for agent in _agents(world, seq, event):
         agent["status"] = "running"
 
 
@@ -44,17 +46,16 @@ def action_finished(world: World, seq: int, event: Event) -> None:
     """An operator is done."""
     row = _operator(world, seq, event)
     row.update(status="done", finished_ns=event.time_ns, seconds=event.seconds)
-    agent = _agent(world, seq, event)
-    if agent is not None and agent["status"] == "running":
-        agent["status"] = "done"
+    for agent in _agents(world, seq, event):
+        if agent["status"] == "running":
+            agent["status"] = "done"
 
 
 def action_failed(world: World, seq: int, event: Event) -> None:
     """An operator failed."""
     error = str(event.detail.get("error"))
     _operator(world, seq, event).update(status="failed", finished_ns=event.time_ns, error=error)
-    agent = _agent(world, seq, event)
-    if agent is not None:
+    for agent in _agents(world, seq, event):
         agent.update(status="failed", error=error)
 
 
@@ -74,8 +75,7 @@ def state_created(world: World, seq: int, event: Event) -> None:
         exact=event.detail.get("exact", True),
         **told,
     )
-    agent = _agent(world, seq, event)
-    if agent is not None:
+    for agent in _agents(world, seq, event):
         agent["state"] = event.state
 
 
@@ -114,6 +114,7 @@ def decision_actual(world: World, seq: int, event: Event) -> None:
         actual_how=event.detail.get("how"),
         actual_worker=event.detail.get("worker"),
         actual_seconds=event.seconds,
+        actual_nbytes=event.detail.get("nbytes"),
         actual_terms=json.dumps(event.detail.get("terms") or {}),
         because=event.detail.get("because"),
         actual_seq=seq,
@@ -122,15 +123,13 @@ def decision_actual(world: World, seq: int, event: Event) -> None:
 
 def prefill_chunk(world: World, seq: int, event: Event) -> None:
     """Some more of a prompt has K/V."""
-    agent = _agent(world, seq, event)
-    if agent is not None:
+    for agent in _agents(world, seq, event):
         agent.update(n_prefill_done=event.n_tokens, n_prefill_total=event.detail.get("total"))
 
 
 def tokens(world: World, seq: int, event: Event) -> None:
     """Some more tokens were sampled."""
-    agent = _agent(world, seq, event)
-    if agent is not None:
+    for agent in _agents(world, seq, event):
         agent["n_generated"] += event.n_tokens or 0
 
 
@@ -140,8 +139,7 @@ def turn_finished(world: World, seq: int, event: Event) -> None:
     told = {key: detail.get(key) for key in (*_TURN, *_TURN_REST)}
     worker = detail.get("worker") or event.worker
     world.add_row("turns", event.agent, seq, event, agent=event.agent, state=event.state, worker=worker, **told)
-    agent = _agent(world, seq, event)
-    if agent is not None:
+    for agent in _agents(world, seq, event):
         turns = [row for row in world.rows["turns"] if row["agent"] == event.agent]
         generated = sum(row["n_generated"] or 0 for row in turns)
         agent.update(status="done", worker=worker, n_turns=len(turns), n_generated=generated)
@@ -153,17 +151,24 @@ def note(world: World, seq: int, event: Event) -> None:
     world.add_row("notes", seq, seq, event, level=level, text=text, agent=event.agent)
 
 
-def _agent(world: World, seq: int, event: Event) -> dict[str, Any] | None:
-    if event.agent is None:
-        return None
-    row = world.find("agents", event.agent)
-    if row is None:
-        row = world.add_row(
-            "agents", event.agent, seq, event, agent=event.agent, status="planned", n_generated=0, n_turns=0
-        )
-    if event.worker is not None:
-        row["worker"] = event.worker
-    return row
+def _agents(world: World, seq: int, event: Event) -> list[dict[str, Any]]:
+    """Rows of the agents an event concerns, made where they are new. Siblings in one batch are named together."""
+    rows = []
+    for name in _names(world, event.agent):
+        row = world.find("agents", name)
+        if row is None:
+            row = world.add_row("agents", name, seq, event, agent=name, status="planned", n_generated=0, n_turns=0)
+        row["worker"] = event.worker if event.worker is not None else row["worker"]
+        rows.append(row)
+    return rows
+
+
+def _names(world: World, agent: str | None) -> list[str]:
+    if agent is None:
+        return []
+    document = world.run.get("graph")
+    nodes = document.get("nodes", ()) if isinstance(document, dict) else ()
+    return [agent] if any(node["id"] == agent for node in nodes) else agent.split(BATCH)
 
 
 def _operator(world: World, seq: int, event: Event) -> dict[str, Any]:

@@ -136,6 +136,7 @@ def _segment(teller: Teller, name: str, worker: str, parent: str | None, start: 
 
 
 def _state(teller: Teller, name: str, agent: str, operator: str, parents: list[str], segments: list[str], n: int) -> None:
+    own = n - (PAPER if operator == "resume" else 0) - (QUESTION + ANSWER if len(segments) == 3 else 0)
     detail = {
         "name": agent,
         "operator": operator,
@@ -145,7 +146,7 @@ def _state(teller: Teller, name: str, agent: str, operator: str, parents: list[s
         "note": "",
         "preview": ANSWERS.get(agent, "A paper about <small> samples")[:40],
     }
-    teller.tell(Kind.STATE_CREATED, state=name, agent=agent, n_tokens=n, nbytes=n * BYTES_PER_TOKEN, detail=detail)
+    teller.tell(Kind.STATE_CREATED, state=name, agent=agent, n_tokens=n, nbytes=own * BYTES_PER_TOKEN, detail=detail)
     teller.tell(Kind.STATE_PHASE, state=name, detail={"now": "materialized", "then": "resident"})
 
 
@@ -206,7 +207,8 @@ def _edge(teller: Teller, source: str, target: str, how: str, worker: str, n_tok
 
 def _actual(teller: Teller, source: str, target: str, how: str, worker: str, seconds: float, because: str | None) -> None:
     terms = {"queue": 0.0, "overhead": 0.011, {"recompute": "prefill"}.get(how, "transfer"): seconds - 0.011}
-    detail = {"how": how, "worker": worker, "terms": terms, "because": because}
+    nbytes = (PAPER + QUESTION + ANSWER) * BYTES_PER_TOKEN if how == "transfer" else 0
+    detail = {"how": how, "worker": worker, "terms": terms, "nbytes": nbytes, "because": because}
     teller.tell(Kind.DECISION_ACTUAL, edge=f"{source}->{target}", seconds=seconds, detail=detail)
 
 
@@ -228,22 +230,22 @@ def _move(teller: Teller, segment: str, n_tokens: int, link: float) -> None:
 
 def _state_flow(teller: Teller, prefill: float, link: float) -> None:
     tell, own = teller.tell, QUESTION + ANSWER
-    tell(Kind.ACTION_PLANNED, action="a-paper", agent="paper", detail={"op": "materialize", "subject": "context:paper"})
-    tell(Kind.ACTION_STARTED, "w0", action="a-paper", worker="w0", agent="paper", detail={"op": "materialize", "threads": 2})
+    tell(Kind.ACTION_PLANNED, action="a-paper", agent="context:paper", detail={"op": "materialize", "subject": "context:paper"})
+    tell(Kind.ACTION_STARTED, "w0", action="a-paper", worker="w0", agent="context:paper", detail={"op": "materialize", "threads": 2})
     for done in (512, PAPER):
         teller.seconds += prefill * 512
-        tell(Kind.PREFILL_CHUNK, "w0", agent="paper", worker="w0", action="a-paper", n_tokens=done, detail={"total": PAPER})
+        tell(Kind.PREFILL_CHUNK, "w0", agent="context:paper", worker="w0", action="a-paper", n_tokens=done, detail={"total": PAPER})
     _segment(teller, "seg-paper", "w0", None, 0, PAPER, PAPER)
     tell(
         Kind.ACTION_FINISHED,
         "w0",
         action="a-paper",
         worker="w0",
-        agent="paper",
+        agent="context:paper",
         seconds=PAPER * prefill,
         detail={"op": "materialize"},
     )
-    _state(teller, "s0", "paper", "materialize", [], ["seg-paper"], PAPER)
+    _state(teller, "s0", "context:paper", "materialize", [], ["seg-paper"], PAPER)
     tell(Kind.MEMORY, "w0", worker="w0", nbytes=PAPER * BYTES_PER_TOKEN, detail={"pss_bytes": 900 << 20, "kv_unique_bytes": 47185920})
     _edge(teller, "context:paper", "planner", "in place", "w0", PAPER, prefill, link)
     _turn(teller, "planner", "w0", "s1", PAPER, QUESTION, prefill)

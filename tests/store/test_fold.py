@@ -31,8 +31,8 @@ def test_the_world_at_k_is_the_fold_of_the_first_k(events: list[Event]) -> None:
     for k in range(len(events) + 1):
         again = fold(events[:k])
         assert again.rows == world.rows
-        assert (again.kv_bytes, again.peak_kv_bytes, again.bytes_moved) == (
-            world.kv_bytes,
+        assert (again.placed_bytes, again.peak_kv_bytes, again.bytes_moved) == (
+            world.placed_bytes,
             world.peak_kv_bytes,
             world.bytes_moved,
         )
@@ -58,7 +58,7 @@ def test_an_unknown_table_is_answered_with_the_nearest() -> None:
 def test_agents_and_turns_tell_the_review(events: list[Event], review: ModuleType) -> None:
     world = fold(events)
     agents = {row["agent"]: row for row in world.table("agents").to_pylist()}
-    assert list(agents) == ["paper", *review.AGENTS]
+    assert list(agents) == ["context:paper", *review.AGENTS]
     assert {row["status"] for row in agents.values()} == {"done"}
     assert [agents[name]["n_generated"] for name in review.AGENTS] == [review.ANSWER] * 5
     turn = world.find("turns", "reviewer-3")
@@ -105,22 +105,53 @@ def dropped(segment: str, worker: str) -> Event:
 
 def test_a_map_adds_no_memory_until_it_is_all_that_is_left() -> None:
     world = fold([joined("a", "h"), joined("b", "h"), placed("s", "a", 100), placed("s", "b", 100, "map")])
-    assert (world.kv_bytes, world.peak_kv_bytes) == (100, 100)
+    assert (world.placed_bytes, world.peak_placed_bytes) == (100, 100)
     world.apply(dropped("s", "a"))
-    assert world.kv_bytes == 100
+    assert world.placed_bytes == 100
     world.apply(dropped("s", "b"))
-    assert (world.kv_bytes, world.peak_kv_bytes) == (0, 100)
+    assert (world.placed_bytes, world.peak_placed_bytes) == (0, 100)
 
 
 def test_a_transferred_copy_is_memory_of_its_own_and_a_lost_worker_takes_its_copies() -> None:
     lost = Event(Kind.WORKER_LOST, 9, "c", 0, worker="b", detail={"reason": "killed"})
     world = fold([joined("a", "h"), joined("b", "h"), placed("s", "a", 100), placed("s", "b", 100, "transfer")])
-    assert world.kv_bytes == 200
+    assert world.placed_bytes == 200
     world.apply(lost)
-    assert (world.kv_bytes, world.peak_kv_bytes) == (100, 200)
+    assert (world.placed_bytes, world.peak_placed_bytes) == (100, 200)
     stays = world.table("placements").to_pylist()
     assert [(row["worker"], row["dropped_seq"]) for row in stays] == [("a", None), ("b", 5)]
     assert {row["worker"]: row["kv_bytes"] for row in world.table("workers").to_pylist()} == {"a": 100, "b": 0}
+
+
+def sampled(worker: str, nbytes: int, own: int | None) -> Event:
+    return Event(Kind.MEMORY, 0, worker, 0, worker=worker, nbytes=nbytes, detail={"kv_unique_bytes": own})
+
+
+def test_samples_add_up_what_each_worker_alone_holds() -> None:
+    world = fold([joined("a", "h"), joined("b", "h"), sampled("a", 100, 100), sampled("b", 120, 20), sampled("a", 0, 0)])
+    assert world.peak_sampled_bytes == world.peak_kv_bytes == 120
+    assert sum(world.sampled.values()) == 20
+    world.apply(placed("s", "a", 500))
+    assert (world.peak_sampled_bytes, world.peak_kv_bytes) == (120, 500)
+    world.apply(Event(Kind.WORKER_LOST, 0, "c", 0, worker="b"))
+    assert world.sampled == {"a": 0}
+
+
+def test_a_worker_that_joined_before_the_run_is_known_once_it_holds_something() -> None:
+    world = fold([placed("s", "a", 5), joined("a", "h")])
+    (row,) = world.table("workers").to_pylist()
+    assert (row["worker"], row["host"], row["kv_bytes"], row["status"]) == ("a", "h", 5, "running")
+    world = fold([placed("s", "a", 5), placed("s", "b", 5, "map"), joined("b", "h"), joined("a", "h")])
+    assert world.placed_bytes == 5
+    assert world.apply(dropped("s", "a")).apply(dropped("s", "b")).placed_bytes == 0
+
+
+def test_siblings_in_one_batch_are_agents_of_their_own() -> None:
+    world = fold([Event(Kind.ACTION_STARTED, 0, "w", 0, agent="a, b", action="x", worker="w", detail={"op": "resume"})])
+    assert [(row["agent"], row["status"]) for row in world.rows["agents"]] == [("a", "running"), ("b", "running")]
+    graph = {"nodes": [{"id": "a, b"}]}
+    world = fold([Event(Kind.RUN_STARTED, 0, "c", 0, detail={"graph": graph}), Event(Kind.TOKENS, 0, "w", 0, agent="a, b", n_tokens=2)])
+    assert [(row["agent"], row["n_generated"]) for row in world.rows["agents"]] == [("a, b", 2)]
 
 
 def test_a_state_that_is_planned_first_is_one_row() -> None:
@@ -165,4 +196,4 @@ def test_held_bytes_equal_a_count_from_scratch(steps: list[tuple[str, str, str]]
                 real = sum(how != "map" for how in ways)
                 total += nbytes * (real or bool(ways))
         peak = max(peak, total)
-        assert (world.kv_bytes, world.peak_kv_bytes) == (total, peak)
+        assert (world.placed_bytes, world.peak_placed_bytes) == (total, peak)
