@@ -64,6 +64,10 @@ class Sampling:
     seed: int = 0
     branch: str = ""
 
+    def __post_init__(self) -> None:
+        # 0, 0.0 and -0.0 mean one thing and must not name three recipes
+        object.__setattr__(self, "temperature", float(self.temperature) + 0.0)
+
 
 def canonical_json(value: Any) -> str:
     """JSON with one spelling for one value: sorted keys, no spaces."""

@@ -30,9 +30,10 @@ def test_a_context_that_stands_first_everywhere_loses_nothing(tokenizer, wf):
 def test_text_before_a_shared_context_is_warned_of_with_the_tokens_lost(tokenizer, wf):
     wf.agent("late", ["Read this:", wf["paper"], "Question."])
     graph = compile_workflow(wf, tokenizer, max_positions=4096)
-    assert graph.warnings == (
+    (warning,) = graph.warnings
+    assert warning == (
         "agent 'late': the 190 tokens of context 'paper' are prefilled again, because other text comes before it; "
-        "put it first",
+        "put it first"
     )
     assert lost(graph) == [("context:paper", "late", 190, "other text comes before it")]
     assert graph.by_id["late"].parent is None
@@ -64,9 +65,10 @@ def test_the_beginning_that_most_agents_have_is_the_usual_one(tokenizer, wf):
     wf.agent("one", ["Before.", wf["paper"], "x"])
     wf.agent("three", ["Before.", wf["paper"], "y"])
     graph = compile_workflow(wf, tokenizer, max_positions=4096)
-    assert graph.warnings == (
+    (warning,) = graph.warnings
+    assert warning == (
         "agent 'two': the 190 tokens of context 'paper' are prefilled again, because for 'one' it does not come first; "
-        "put it first in both",
+        "put it first in both"
     )
     assert graph.by_id["context:paper"].id == graph.by_id["one"].parent == graph.by_id["three"].parent
 

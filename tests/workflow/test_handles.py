@@ -25,9 +25,9 @@ def handle(request, wf):
     [
         lambda handle: f"Review {handle}",
         lambda handle: f"Review {handle!s:>20}",
-        lambda handle: "Review {}".format(handle),  # noqa: UP032 - the ways a person may write it
-        lambda handle: "Review %s" % handle,  # noqa: UP031
-        lambda handle: str(handle),
+        "Review {}".format,
+        "Review %s".__mod__,
+        str,
     ],
 )
 def test_a_handle_does_not_become_text(handle, leak):
@@ -40,7 +40,7 @@ def test_a_handle_does_not_join_or_add(handle):
     with pytest.raises(TypeError):
         "Review " + handle
     with pytest.raises(TypeError):
-        ", ".join([handle])
+        ", ".join(iter([handle]))
 
 
 def test_a_handle_shows_itself_in_a_notebook(handle):

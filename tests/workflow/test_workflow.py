@@ -211,7 +211,7 @@ def test_a_redefinition_replaces_keeps_its_place_and_leaves_a_notice(wf, paper, 
 
 
 def test_a_refused_redefinition_changes_nothing(wf, plan):
-    before = wf.agents["plan"]
+    before = wf.agents[plan.name]
     with refused("max_new_tokens"):
         wf.agent("plan", "x", max_new_tokens=0)
     assert wf.agents["plan"] == before
