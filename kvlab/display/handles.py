@@ -1,0 +1,62 @@
+"""How states, runs and labs show themselves in a cell: one small table each, in text and HTML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvlab.display.html import html_table
+from kvlab.display.quantities import bytes_text as show_bytes
+
+if TYPE_CHECKING:
+    from kvlab.runtime.handles import KVState
+    from kvlab.runtime.lab import Lab
+    from kvlab.runtime.run import Run
+
+PREVIEW = 60
+
+
+def _rows(state: KVState) -> list[tuple[str, str]]:
+    record = state.record
+    made = f"{record.lineage.operator} of {', '.join(record.lineage.parents)}" if record.lineage.parents else record.lineage.operator
+    return [
+        ("state", f"{state.id} {record.name}".strip()),
+        ("phase", state.phase),
+        ("tokens", f"{state.n_tokens:,}" + (" + 1 not fed yet" if record.unfed else "")),
+        ("bytes", f"{show_bytes(state.nbytes)} in {len(record.segments)} segments"),
+        ("on", ", ".join(state.workers) or "no worker has all of it"),
+        ("made by", f"{made}{'' if record.lineage.exact else ' (approximate)'}"),
+        ("text", "…" + state.text[-PREVIEW:].replace("\n", " ") if len(state.text) > PREVIEW else state.text),
+    ]
+
+
+def state_text(state: KVState) -> str:
+    """A state in one line."""
+    rows = dict(_rows(state))
+    return f"<state {rows['state']}: {rows['tokens']} tokens, {rows['bytes']}, {rows['phase']}, on {rows['on']}>"
+
+
+def state_html(state: KVState) -> str:
+    """A state as a small table."""
+    return html_table(_rows(state), ())
+
+
+def run_html(run: Run) -> str:
+    """A run: its picture, and how far each agent is."""
+    from kvlab.display.graph_picture import run_svg
+
+    rows = [(node.id, node.kind, run.state_of(node.id)) for node in run.graph.nodes]
+    return run_svg(run.world) + html_table(rows, ("operator", "kind", run.status))
+
+
+def lab_html(lab: Lab) -> str:
+    """A lab: model, workers and states."""
+    if lab.closed:
+        return "<p>closed lab</p>"
+    states = lab.states.to_pylist()
+    rows = [
+        (row["state"], row["name"], row["phase"], f"{row['n_tokens']:,}", show_bytes(row["own_bytes"]),
+         ", ".join(row["workers"]), ", ".join(row["held_by"]))
+        for row in states
+    ]  # fmt: skip
+    headers = ("state", "name", "phase", "tokens", "own K/V", "on", "held by")
+    return f"<p>{lab.card.name} on {', '.join(lab.workers)}</p>" + html_table(rows, headers)
