@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     set_up_logging()
     try:
-        return int(chosen.command(chosen) or 0)
+        code = int(chosen.command(chosen) or 0)
+        sys.stdout.flush()
     except KVLabError as error:
         _complain(error)
         return EXIT_ERROR
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has enough, as `head` does; Python would complain once more while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    return code
 
 
 def _complain(error: KVLabError) -> None:
@@ -153,7 +155,7 @@ def _demo(chosen: argparse.Namespace) -> None:
 
 def _run(chosen: argparse.Namespace) -> None:
     from kvlab import progress
-    from kvlab.workloads import run_named
+    from kvlab.workloads.demo import run_named
 
     context = _require_file(chosen.context)
     run_named(chosen.workload, chosen.model, chosen.workers, context, progress.SHOWN, flow=chosen.flow)

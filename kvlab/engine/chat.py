@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SEPARATOR = "\n\n"
+
+_UNTYPEABLE = "\U0010ffff\U0010fffe"
+"""Two code points that are no characters, for names that no text contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class ChatTokenizer:
     max_positions: int
     conversation: ConversationIds | KVLabError
     _root: bytes
+    _markers: frozenset[int]
     _full: Tokenizer
     _plain: Tokenizer
 
@@ -99,11 +103,11 @@ class ChatTokenizer:
     @classmethod
     def _of(cls, name: str, tokenizer: Any, config: Any, end_ids: set[int]) -> Self:
         template = tokenizer.get_chat_template() if tokenizer.chat_template else ""
-        full = _without(tokenizer.backend_tokenizer, [])
+        full = _copy(tokenizer.backend_tokenizer)
         added = {id_: token for id_, token in tokenizer.added_tokens_decoder.items() if not _is_space(token)}
         control = {id_ for id_, token in added.items() if token.special or token.content in template}
         markers = control | {id_ for id_, token in added.items() if token.content.lstrip()[:1] in ("<", "[")}
-        plain = _without(full, [added[id_].content for id_ in markers])
+        plain = _copy(full, markers)
         conversation: ConversationIds | KVLabError
         if template:
             try:
@@ -126,6 +130,7 @@ class ChatTokenizer:
             max_positions=int(config.max_position_embeddings),
             conversation=conversation,
             _root=pack_ids(_added_in_front(full)),
+            _markers=frozenset(markers),
             _full=full,
             _plain=plain,
         )
@@ -136,10 +141,10 @@ class ChatTokenizer:
         Raises
         ------
         InvalidInput
-            If the tokenizer has no way to write one of its control tokens as text.
+            If the tokenizer has no way to write one of its markers as text.
         """
         ids = _continued(self._plain, text)
-        if forbidden := self.control_ids.intersection(ids):
+        if forbidden := self._markers.intersection(ids):
             shown = ", ".join(repr(self._full.id_to_token(id_)) for id_ in sorted(forbidden))
             raise InvalidInput(
                 f"the tokenizer of {self.name} cannot write {shown} as plain text",
@@ -224,14 +229,28 @@ def _encode_pieces(tokenizer: Tokenizer, pieces: TemplatePieces) -> Conversation
     )
 
 
-def _without(tokenizer: Tokenizer, contents: Sequence[str]) -> Tokenizer:
-    """A copy of ``tokenizer`` that does not know the added tokens ``contents`` and neither truncates nor pads."""
+def _copy(tokenizer: Tokenizer, unknown: Collection[int] = ()) -> Tokenizer:
+    """A copy of ``tokenizer`` that neither truncates nor pads and finds no added token of ``unknown`` in a text."""
     from tokenizers import Tokenizer as Rust
 
     state = json.loads(tokenizer.to_str())
-    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in set(contents)]
     state["truncation"] = state["padding"] = None
-    return Rust.from_str(json.dumps(state))
+    added, state["added_tokens"] = state["added_tokens"], []
+    vocabulary = Rust.from_str(json.dumps(state))
+    for token in added:
+        if token["id"] not in unknown:
+            state["added_tokens"].append(token)
+        elif vocabulary.token_to_id(token["content"]) is None:
+            # Ids beyond the vocabulary are counted out in order when a tokenizer is read, so the place must stay taken.
+            state["added_tokens"].append(token | {"content": f"{_UNTYPEABLE}{token['id']}", "normalized": False})
+    copy = Rust.from_str(json.dumps(state))
+    moved = [t["content"] for t in state["added_tokens"] if copy.token_to_id(t["content"]) != t["id"]]
+    if moved:
+        raise ModelRefused(
+            f"the tokenizer's added tokens {moved[:3]} do not keep their ids when it is copied",
+            hint="save the tokenizer again with tokenizers' own save(), or use another model",
+        )
+    return copy
 
 
 def _continued(tokenizer: Tokenizer, text: str) -> list[int]:

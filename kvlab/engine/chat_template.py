@@ -6,7 +6,6 @@ with its rendering of a shorter one. Everything else is refused with the reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,6 @@ USERS = ("KVLABZQUSERA", "KVLABZQUSERB", "KVLABZQUSERC")
 ANSWERS = ("KVLABZQANSWERA", "KVLABZQANSWERB")
 _TURNS = (USERS[0], ANSWERS[0], USERS[1], ANSWERS[1], USERS[2])
 
-_QUOTED = re.compile(r"'([^'\\\n]+)'|\"([^\"\\\n]+)\"")
 _CLOCK = "strftime_now"
 
 
@@ -127,7 +125,9 @@ def _require_verbatim_answers(source: str, render: Render) -> None:
 
     What they look for stands as a string in the template, so an answer that holds all its strings must come back whole.
     """
-    strings = [single or double for single, double in _QUOTED.findall(source)]
+    from jinja2 import Environment
+
+    strings = [token.value for token in Environment().lexer.tokenize(source) if token.type == "string"]  # noqa: S701
     answer = ANSWERS[0] + ANSWERS[0].join(dict.fromkeys(strings)) + ANSWERS[0]
     turns = [
         {"role": "user", "content": USERS[0]},
