@@ -30,20 +30,22 @@ def workflows(draw):
     for i in range(draw(st.integers(1, 8))):
         kind = draw(st.sampled_from(["root", "root", "continue", "summary", "prefix"]))
         limit = draw(st.integers(1, 40))
-        if kind in ("summary", "prefix") and len(agents) >= 2:
+        if kind == "summary" and len(agents) >= 2:
             branches = draw(st.lists(st.sampled_from(agents), min_size=2, max_size=3, unique=True))
-            if kind == "summary":
-                agents.append(wf.merge(f"n{i}", branches, how="summary", max_new_tokens=limit))
-                continue
-            if _on_one_conversation(wf, branches):
-                agents.append(wf.merge(f"n{i}", branches, how="prefix"))
-                continue
+            agents.append(wf.merge(f"n{i}", branches, how="summary", max_new_tokens=limit))
+            continue
+        lines = [line for agent in agents if len(line := _line(wf, agent.name)) >= 2]
+        if kind == "prefix" and lines:
+            line = draw(st.sampled_from(lines))
+            branches = draw(st.lists(st.sampled_from(line), min_size=2, max_size=3, unique=True))
+            agents.append(wf.merge(f"n{i}", [wf[name] for name in branches], how="prefix"))
+            continue
         parts = draw(
             st.lists(st.sampled_from([*contexts, *agents, *TEXTS]), min_size=1, max_size=4)
             if draw(st.booleans()) or not contexts
             else st.tuples(st.just(contexts[0]), st.sampled_from([*agents, *TEXTS])).map(list)
         )
-        if kind == "continue" and agents:
+        if kind in ("continue", "prefix") and agents:
             agents.append(wf.agent(f"n{i}", parts, continues=draw(st.sampled_from(agents)), max_new_tokens=limit))
         else:
             role = draw(st.sampled_from([None, None, None, "Be brief."]))
@@ -64,12 +66,6 @@ def _line(wf, name):
 
 def _shared(lines):
     return [step[0] for step in itertools.takewhile(lambda step: len(set(step)) == 1, zip(*lines, strict=False))]
-
-
-def _on_one_conversation(wf, handles):
-    lines = [_line(wf, handle.name) for handle in handles]
-    longest = max(lines, key=len)
-    return all(line == longest[: len(line)] for line in lines)
 
 
 @st.composite

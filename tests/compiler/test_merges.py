@@ -88,6 +88,8 @@ def test_a_prefix_merge_is_the_longest_branch_and_can_be_read_and_continued(toke
     outputs = {name: pack_ids([*name.encode(), 258]) for name in ("plan", "left", "left-on")}
     assert state_ids(node, outputs, tokenizer) == state_ids(graph.by_id["left-on"], outputs, tokenizer)
     after = graph.by_id["after"]
+    below = state_ids(node, outputs, tokenizer)
+    assert below + resolve(after.pieces, outputs, tokenizer) == resolve(after.full_pieces, outputs, tokenizer)
     assert after.parent == "merged"
     assert shown(resolve(after.pieces, outputs, tokenizer)).startswith("<end>\n<start>user\nAnd then?")
     assert "left-on\n\nJudge." in shown(resolve(graph.by_id["reader"].pieces, outputs, tokenizer))

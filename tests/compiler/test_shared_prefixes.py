@@ -67,6 +67,24 @@ def test_a_long_common_question_is_shared_too(tokenizer, shown, wf):
     assert shown(resolve(graph.by_id["prefix:1"].pieces, {}, tokenizer)).endswith("weakness number ")
 
 
+@pytest.mark.parametrize(("tail", "node"), [(31, "context:paper"), (32, "prefix:1")])
+def test_a_common_question_counts_as_long_from_the_minimum_on(tokenizer, wf, tail, node):
+    paper = wf.context("paper", PAPER)
+    for name in "ab":
+        wf.agent(name, [paper, "q" * tail + name])
+    assert shared(compiled(wf, tokenizer)) == [(node, None)]
+
+
+def test_a_short_context_and_a_short_question_are_shared_together(tokenizer, shown, wf):
+    paper, note = wf.context("paper", PAPER), wf.context("note", "n" * 20)
+    for name in "ab":
+        wf.agent(name, [paper, note, "q" * 20 + name])
+    wf.agent("c", [paper, "c"])
+    graph = compiled(wf, tokenizer)
+    assert shared(graph) == [("context:paper", None), ("prefix:1", "context:paper")]
+    assert shown(resolve(graph.by_id["prefix:1"].pieces, {}, tokenizer)) == "n" * 20 + "\n\n" + "q" * 20
+
+
 def test_a_context_cut_short_lends_its_name_to_nobody(tokenizer, wf):
     first, second = wf.context("first", PAPER + "version one"), wf.context("second", PAPER + "version two")
     wf.agent("a", [first, "x"])
@@ -148,4 +166,5 @@ def test_unknown_pieces_are_equal_only_to_themselves():
 def test_the_last_known_token_is_never_shared():
     assert shareable(PIECES) == 5
     assert shareable((*PIECES, OutputOf("b"))) == 5
+    assert shareable((*PIECES, OutputOf("b"), Known(b""))) == 5
     assert shareable((OutputOf("b"),)) == 0
