@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -85,12 +86,10 @@ class CostModel:
         return cls(prefill=PrefillCurve(**rest.pop("prefill")), frames=Link(**rest.pop("frames")), **rest)
 
     def tokens_worth_a_task(self) -> int:
-        """The shortest prefix whose prefill costs more than one more task: shorter ones are not worth sharing."""
-        low, high = 1, 1 << 16
-        while low < high:
-            middle = (low + high) // 2
-            if self.prefill.seconds(middle) - self.prefill.a > self.task_seconds + self.map_seconds:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        """The shortest prefix worth a task of its own: prefilling it once more costs more than another task does.
+
+        Another task pays a round trip and the constant of one more prefill; feeding the tokens to one more agent pays
+        only their slope.
+        """
+        per_token = self.prefill.b or self.prefill.seconds(1)
+        return max(1, math.ceil((self.task_seconds + self.map_seconds + self.prefill.a) / per_token))

@@ -17,7 +17,11 @@ PREVIEW = 60
 
 def _rows(state: KVState) -> list[tuple[str, str]]:
     record = state.record
-    made = f"{record.lineage.operator} of {', '.join(record.lineage.parents)}" if record.lineage.parents else record.lineage.operator
+    made = (
+        f"{record.lineage.operator} of {', '.join(record.lineage.parents)}"
+        if record.lineage.parents
+        else record.lineage.operator
+    )
     return [
         ("state", f"{state.id} {record.name}".strip()),
         ("phase", state.phase),

@@ -268,11 +268,17 @@ class Catalog:
     def holders(self) -> list[tuple[str, int]]:
         """(state and its name, bytes that it alone or first holds), largest first."""
         with self.lock:
-            found = [
-                (f"{e.record.id} {e.record.name}".strip(), sum(s.nbytes for s in e.record.segments if self._first(s, e)))
-                for e in self._states.values()
-            ]
-        return sorted((item for item in found if item[1]), key=lambda item: -item[1])
+            names = {entry.record.id: f"{entry.record.id} {entry.record.name}".strip() for entry in self._states.values()}
+            found = [(names[state], nbytes) for state, nbytes in self.own_bytes().items() if nbytes]
+        return sorted(found, key=lambda item: -item[1])
+
+    def own_bytes(self) -> dict[str, int]:
+        """Bytes of each state's segments that no older living state has."""
+        with self.lock:
+            return {
+                entry.record.id: sum(segment.nbytes for segment in entry.record.segments if self._first(segment, entry))
+                for entry in self._states.values()
+            }
 
     def _first(self, segment: SegmentRecord, entry: StateEntry) -> bool:
         held = self._segments.get(segment.recipe)

@@ -19,11 +19,10 @@ from typing import Any, Protocol
 from kvlab.errors import ClusterError
 from kvlab.runtime import dask_settings, worker_process
 from kvlab.runtime.engines import ModelSpec
+from kvlab.runtime.worker_process import START_SECONDS
 
 logger = logging.getLogger(__name__)
 
-START_SECONDS = 120.0
-"""A worker imports torch and loads the model before it registers; on a busy laptop that takes a while."""
 RESTARTS = 20
 _POLL_SECONDS = 0.1
 

@@ -28,7 +28,8 @@ SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.comm.timeouts.connect": "5s",
-    "distributed.comm.timeouts.tcp": "10s",
+    # Dask refuses less than 11 s (ten keep-alive probes).
+    "distributed.comm.timeouts.tcp": "12s",
     # Payloads are floats: compressing them costs time and saves nothing.
     "distributed.comm.compression": None,
     # The statistical profiler wakes a thread every 10 ms in a process whose cores belong to the model.

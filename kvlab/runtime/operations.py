@@ -120,6 +120,11 @@ class Operations:
         pending.answers = [*answers, *pending.answers]
         return pending
 
+    def path_futures(self, request: Request) -> tuple[list[Any], Pending]:
+        """Futures of the path of a request without branches; what is gone is submitted, and answered in ``Pending``."""
+        pending = Pending(request, [], [], [])
+        return self._path(request, pending), pending
+
     def _work(self, request: Request) -> Work:
         return "resume" if request.branches[0].sampling.max_new_tokens else "materialize"
 

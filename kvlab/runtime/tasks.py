@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
@@ -103,26 +102,22 @@ def save(folder: str, metadata: dict[str, Any], *segments: Segment) -> str:
     """Write the path's payloads to ``folder`` on this worker's machine; the folder appears whole or not at all."""
     from kvlab.store.tensors import save_payloads
 
-    headers = [{**asdict(segment.header), "kv_ids": segment.header.kv_ids.hex()} for segment in segments]
-    for header in headers:
-        header["generated"] = header["generated"].hex()
-        header["timing"] = {}
-    save_payloads(Path(folder), [segment.tensor().cpu() for segment in segments], {**metadata, "headers": headers})
+    save_payloads(folder, [segment.tensor().cpu() for segment in segments], metadata)
     return folder
 
 
 def restore(order: Order, folder: str, index: int) -> Segment:
     """The ``index``-th payload of a saved state, digest checked, in this worker's memory."""
-    from kvlab.store.tensors import load_payloads
+    from kvlab.store.tensors import load_metadata, load_payload
 
     with _at_work(order) as work:
-        payloads, metadata = load_payloads(Path(folder))
-        header = dict(metadata["headers"][index])
-        payload = work.allocate(payloads[index].shape[3])
-        payload.copy_(payloads[index])
-        ids = bytes.fromhex(header["kv_ids"])
+        saved = load_metadata(folder)["segments"][index]
+        stored = load_payload(folder, index)
+        payload = work.allocate(stored.shape[3])
+        payload.copy_(stored)
+        ids = bytes.fromhex(saved["token_ids"])
         produced = Produced(payload, ids, b"", "prefill", payload.new_empty(0), 0.0, 0.0, time.time_ns())
-        return work.segment(0, produced, n_prompt=int(header["n_prompt"]), arrived="restored")
+        return work.segment(0, produced, n_prompt=int(saved["n_prompt"]), arrived="restored")
 
 
 class _Work:
@@ -137,8 +132,10 @@ class _Work:
         self.engine = engine
         self.started_ns = time.time_ns()
         config = engine.config
+        import torch
+
         self._allocator = PayloadAllocator(
-            config.layers, config.kv_heads, config.head_dim, engine.dtype, engine.device
+            config.layers, config.kv_heads, config.head_dim, getattr(torch, config.dtype), engine.device
         )
         self.listener = Listener(self._on_chunk, self._on_token, lambda: order.action in _cancelled)
 
@@ -146,6 +143,7 @@ class _Work:
         """Payload memory, counted as held by this worker while the work lasts."""
         payload = self._allocator(n_tokens)
         self.plugin.memory.working(self.order.action, payload.nbytes)
+        self.plugin.sample_memory(self.order.run)
         return payload
 
     def _on_chunk(self, done: int, total: int) -> None:
@@ -215,6 +213,7 @@ def _at_work(order: Order, past: Sequence[Segment] = ()) -> Iterator[_Work]:
         raise
     finally:
         plugin.memory.done(order.action)
+        plugin.sample_memory(order.run)
         _cancelled.discard(order.action)
     plugin.emit(
         Kind.ACTION_FINISHED,

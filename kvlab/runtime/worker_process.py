@@ -15,6 +15,9 @@ from kvlab.runtime.engines import ModelSpec
 
 logger = logging.getLogger(__name__)
 
+START_SECONDS = 120.0
+"""A worker imports torch and loads the model before it registers; on a busy laptop that takes a while."""
+
 
 def main(
     address: str,
@@ -51,7 +54,7 @@ async def _serve(address: str, model: ModelSpec, name: str | None, same_host: st
         dashboard=False,
         local_directory=directory,
         plugins=(KVWorker(model, same_host=same_host),),
-        death_timeout="20s",
+        death_timeout=START_SECONDS,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,480 @@
+"""The conductor of one run: what is ready is decided, passes the gate, is submitted; what is done makes others ready.
+
+One thread a run. Dask's callbacks and the lab's events only enqueue; every change of the run's progress happens on the
+conductor's thread, so it needs no locks of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kvlab.compiler.graph import Graph, Node
+from kvlab.compiler.resolve import resolve
+from kvlab.cost.decide import Alternative, Decision, Edge, Piece, decide
+from kvlab.engine.protocol import Branch
+from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, TransferFailed
+from kvlab.runtime import tasks
+from kvlab.runtime.core import Core
+from kvlab.runtime.gate import Gate
+from kvlab.runtime.operations import Answered, Operations, Pending, Request
+from kvlab.runtime.orders import Order
+from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.state.records import StateRecord
+from kvlab.state.tokens import n_ids
+from kvlab.store.events import Kind
+
+logger = logging.getLogger(__name__)
+
+Flow = Literal["state", "text"]
+RETRIES = 2
+"""How often an action whose state did not arrive is tried again, recomputing it."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """Nodes that are launched together: one node, or siblings as one batch."""
+
+    nodes: tuple[Node, ...]
+    action: str = ""
+    worker: str = ""
+    ready_ns: int = 0
+    decision: Decision | None = None
+    pending: Pending | None = None
+    text_answer: Any = None
+    tries: int = 0
+    because: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(node.id for node in self.nodes)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run has come to so far; read by the run's handle, written by the conductor alone."""
+
+    outputs: dict[str, bytes] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    states: dict[str, StateRecord] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    done_ns: dict[str, int] = field(default_factory=dict)
+    status: str = "running"
+    error: Exception | None = None
+
+
+class Conductor:
+    """Runs ``graph`` on ``core``. ``node_done(node)`` is called on the conductor's thread after each node."""
+
+    def __init__(
+        self,
+        core: Core,
+        graph: Graph,
+        *,
+        run: str,
+        flow: Flow,
+        namespace: str,
+        gate: Gate,
+        workers: frozenset[str] | None,
+        node_done: Callable[[str], None],
+        finished: Callable[[], None],
+    ) -> None:
+        self.core, self.graph, self.run, self.flow, self.namespace = core, graph, run, flow, namespace
+        self.gate = gate
+        self.progress = Progress()
+        self._workers = workers
+        self._node_done, self._finished = node_done, finished
+        self._operations = Operations(core)
+        self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._units = self._make_units()
+        self._running: dict[str, Unit] = {}
+        self._timeline = Timeline()
+        self._cancelled = False
+        self._start_ns = 0
+        self.thread = threading.Thread(target=self._conduct, name=f"kvlab-run-{run}", daemon=True)
+
+    # -- from other threads
+
+    def cancel(self) -> None:
+        """Stop what runs at its next chunk or token and start nothing more."""
+        self._cancelled = True
+        self.gate.cancel()
+        self._inbox.put(("cancel", None))
+
+    # -- the conductor's thread
+
+    def _conduct(self) -> None:
+        try:
+            self._loop()
+            failed = self.progress.failed
+            self.progress.status = "cancelled" if self._cancelled else "failed" if failed else "done"
+            self.progress.error = next(iter(failed.values()), None)
+        except Exception as error:  # whatever it is, the person who waits must be told
+            logger.exception("run %s failed", self.run)
+            self.progress.status, self.progress.error = "failed", error
+        finally:
+            self._finished()
+
+    def _loop(self) -> None:
+        waiting = list(self._units)
+        self._start_ns = time.time_ns()
+        while waiting or self._running:
+            for unit in [unit for unit in waiting if self._ready(unit)]:
+                waiting.remove(unit)
+                unit.ready_ns = max([self._start_ns, *(self.progress.done_ns[name] for name in self._waits_for(unit))])
+                self._launch(unit)
+            waiting = self._without_hopeless(waiting)
+            if self._running:
+                self._receive(*self._inbox.get())
+            elif waiting and not any(self._ready(unit) for unit in waiting):
+                names = ", ".join(unit.name for unit in waiting)
+                raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
+
+    def _make_units(self) -> list[Unit]:
+        if self.flow == "text":
+            return [Unit((node,)) for node in self.graph.nodes if node.sampling.max_new_tokens]
+        grouped = {name: group for group in self.graph.siblings for name in group}
+        units: list[Unit] = []
+        for node in self.graph.nodes:
+            group = grouped.get(node.id, (node.id,))
+            if group[0] == node.id:
+                units.append(Unit(tuple(self.graph.by_id[name] for name in group)))
+        return units
+
+    def _waits_for(self, unit: Unit) -> list[str]:
+        node = unit.nodes[0]
+        return list(node.text_parents if self.flow == "text" else node.waits_for)
+
+    def _ready(self, unit: Unit) -> bool:
+        return all(name in self.progress.done_ns for name in self._waits_for(unit))
+
+    def _without_hopeless(self, waiting: list[Unit]) -> list[Unit]:
+        hopeful = []
+        for unit in waiting:
+            lost = [name for name in self._waits_for(unit) if name in self.progress.failed]
+            if not lost and not self._cancelled:
+                hopeful.append(unit)
+                continue
+            reason = f"{lost[0]} failed" if lost else "the run was cancelled"
+            for node in unit.nodes:
+                self.progress.failed[node.id] = Cancelled(f"{node.id} did not run: {reason}", hint="see the first error")
+                self._node_done(node.id)
+        return hopeful
+
+    # -- launching
+
+    def _launch(self, unit: Unit) -> None:
+        try:
+            if self.flow == "state" and not unit.nodes[0].pieces:
+                self._adopt(unit)
+                return
+            self._decide_and_submit(unit)
+        except Exception as error:  # the action fails by name; the rest of the run goes on
+            self._fail(unit, error)
+
+    def _adopt(self, unit: Unit) -> None:
+        """A prefix merge makes nothing: its state is its parent's, under its own name."""
+        node = unit.nodes[0]
+        parent = self._parent(node)
+        if parent is None:
+            raise KVLabError(f"{node.id} has nothing to start from", hint="this is a bug in the compiled graph")
+        speaker = node.parent or node.id
+        self.progress.outputs[node.id] = self.progress.outputs.get(speaker, b"")
+        record = self._operations.register(
+            parent,
+            (),
+            operator="merge",
+            name=node.id,
+            run=self.run,
+            namespace=self.namespace,
+            parents=tuple(self.progress.states[name].id for name in node.waits_for if name in self.progress.states),
+            unfed=parent.unfed,
+            conversation=True,
+        )
+        self._settle(node, record)
+
+    def _parent(self, node: Node) -> StateRecord | None:
+        return self.progress.states[node.parent] if node.parent is not None else None
+
+    def _branch(self, node: Node) -> Branch:
+        pieces = node.full_pieces if self.flow == "text" else node.pieces
+        ids = resolve(pieces, self.progress.outputs, self.core.tokenizer)
+        return Branch(ids, node.sampling, self.core.tokenizer.stop_ids)
+
+    def _decide_and_submit(self, unit: Unit) -> None:
+        core = self.core
+        branches = tuple(self._branch(node) for node in unit.nodes)
+        parent = None if self.flow == "text" else self._parent(unit.nodes[0])
+        new_tokens = sum(n_ids(branch.ids) for branch in branches)
+        path = tuple(Piece(s.recipe, s.n_tokens, s.nbytes) for s in parent.segments) if parent is not None else ()
+        source = unit.nodes[0].parent or ""
+        edge = Edge(f"{source}→{unit.name}", source, unit.name, path, new_tokens)
+        decision = decide(edge, core.view(self._workers))
+        if unit.tries:
+            decision = _only_recompute(decision)
+        unit.decision, unit.worker = decision, decision.chosen.worker
+        if parent is not None and not unit.tries:
+            self._announce(unit, decision)
+        unit.action = f"{self.run}/{unit.nodes[0].id}" + (f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else "")
+        if unit.tries:
+            unit.action += f"#{unit.tries}"
+        op = unit.nodes[0].kind if self.flow == "state" else "text"
+        core.hub.emit(
+            Kind.ACTION_PLANNED,
+            self.run,
+            action=unit.action,
+            agent=unit.name,
+            worker=unit.worker,
+            detail={"op": op, "subject": unit.name},
+        )
+        self.gate.pass_through(unit.action)
+        threads = core.threads_for(unit.worker)
+        new = max(branch.sampling.max_new_tokens for branch in branches)
+        predicted = decision.chosen.seconds - decision.chosen.terms.get("queue", 0.0) + new * core.cost.decode_seconds
+        core.load.begin(unit.worker, unit.action, predicted)
+        self._running[unit.action] = unit
+        try:
+            self._submit(unit, branches, parent, threads)
+        except BaseException:
+            self._retire(unit)
+            raise
+
+    def _submit(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None, threads: int) -> None:
+        agents = tuple(node.id for node in unit.nodes)
+        if self.flow == "text":
+            self._submit_text(unit, branches[0], threads)
+            return
+        request = Request(
+            unit.action,
+            self.run,
+            self.namespace,
+            parent,
+            agents,
+            branches,
+            unit.worker,
+            threads,
+            recompute=unit.decision is not None and unit.decision.chosen.how == "recompute",
+        )
+        if unit.tries and parent is not None:
+            # What did not arrive may lie damaged where it was sent: take new generations of the whole path.
+            for segment in parent.segments:
+                for generation in self.core.catalog.copies(segment.recipe):
+                    self.core.catalog.discard_copy(segment.recipe, generation)
+        unit.pending = self._operations.submit(request)
+        for future in unit.pending.answers:
+            future.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
+
+    def _submit_text(self, unit: Unit, branch: Branch, threads: int) -> None:
+        core = self.core
+        recipe = f"text-{unit.action}"
+        n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
+        core.catalog.budget.reserve(recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}")
+        order = Order(
+            unit.action, self.run, "text", core.spec, (unit.name,), (recipe,), (branch,), threads, core.chunk
+        )
+        unit.text_answer = core.client.submit(
+            tasks.run_text, order, key=recipe, pure=False, workers=core.address_of(unit.worker), allow_other_workers=True
+        )
+        unit.text_answer.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
+
+    def _announce(self, unit: Unit, decision: Decision) -> None:
+        for node in unit.nodes:
+            self.core.hub.emit(
+                Kind.DECISION,
+                self.run,
+                edge=f"{node.parent}→{node.id}",
+                agent=node.id,
+                n_tokens=decision.edge.n_tokens,
+                detail={
+                    "source": node.parent,
+                    "target": node.id,
+                    "n_tokens": decision.edge.n_tokens,
+                    "alternatives": [describe_alternative(a) for a in decision.alternatives],
+                    "chosen": decision.chosen.how,
+                    "worker": decision.chosen.worker,
+                    "reason": decision.reason,
+                },
+            )
+
+    # -- receiving
+
+    def _receive(self, message: str, action: str | None) -> None:
+        if message == "cancel":
+            self._stop_running()
+            return
+        unit = self._running.get(action or "")
+        if unit is None:
+            return
+        futures = [unit.text_answer] if self.flow == "text" else (unit.pending.answers if unit.pending else [])
+        erred = next((future for future in futures if future.status in {"error", "cancelled", "lost"}), None)
+        if erred is not None:
+            self._failed(unit, erred)
+        elif all(future.status == "finished" for future in futures):
+            self._finish(unit, self.core.client.gather(futures))
+
+    def _stop_running(self) -> None:
+        actions = list(self._running)
+        if actions:
+            self.core.client.run(tasks.cancel, actions, wait=False)
+
+    def _failed(self, unit: Unit, future: Any) -> None:
+        error = error_of(future)
+        if unit.pending is not None:
+            self._operations.abandon(unit.pending)
+        if isinstance(error, TransferFailed | ChecksumMismatch) and unit.tries < RETRIES and not self._cancelled:
+            self._retire(unit)
+            unit.tries += 1
+            unit.because = error.message
+            unit.pending = None
+            self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": str(error), "level": "warning"})
+            self._launch(unit)
+            return
+        self._fail(unit, error)
+
+    def _fail(self, unit: Unit, error: Exception) -> None:
+        self._retire(unit)
+        for node in unit.nodes:
+            self.progress.failed[node.id] = error
+            self.core.hub.emit(
+                Kind.ACTION_FAILED,
+                self.run,
+                action=unit.action or f"{self.run}/{node.id}",
+                agent=node.id,
+                detail={"op": node.kind, "error": str(error)},
+            )
+            self._node_done(node.id)
+
+    def _retire(self, unit: Unit) -> None:
+        self._running.pop(unit.action, None)
+        if unit.worker:
+            self.core.load.end(unit.worker, unit.action)
+        if self.flow == "text":
+            self.core.catalog.budget.release(f"text-{unit.action}")
+
+    def _finish(self, unit: Unit, headers: list[dict[str, Any]]) -> None:
+        self._retire(unit)
+        now = time.time_ns()
+        if self.flow == "text":
+            self._finish_node(unit, unit.nodes[0], headers[0], None, now)
+            return
+        if unit.pending is None:
+            return
+        pending = unit.pending
+        remade = headers[len(pending.recipes) :]
+        answers = self._operations.collect(pending, headers)
+        for node, answer in zip(unit.nodes, answers, strict=True):
+            self._finish_node(unit, node, answer.header, answer, now, remade)
+
+    def _finish_node(
+        self,
+        unit: Unit,
+        node: Node,
+        header: dict[str, Any],
+        answer: Answered | None,
+        now: int,
+        remade: list[dict[str, Any]] | None = None,
+    ) -> None:
+        core = self.core
+        self.progress.outputs[node.id] = header["generated"]
+        parent = self._parent(node) if self.flow == "state" else None
+        record = None
+        if answer is not None:
+            record = self._operations.register(
+                parent,
+                (answer.segment,),
+                operator="materialize" if node.kind == "materialize" else "merge" if node.kind == "merge" else "resume",
+                name=node.id,
+                run=self.run,
+                namespace=self.namespace,
+                unfed=answer.unfed,
+                conversation=node.kind != "materialize",
+            )
+        turn, actual = turn_of(
+            node=unit.nodes[0].id,
+            texts_ready_ns=self._texts_ready(node, unit),
+            states_ready_ns=unit.ready_ns,
+            own=self._own_states(node),
+            header=header,
+            now_ns=now,
+            parent=parent,
+            text=core.tokenizer.decode(header["generated"]),
+            timeline=self._timeline,
+            before=unit.pending.before if unit.pending is not None else {},
+            remade=remade or [],
+        )
+        core.hub.emit(
+            Kind.TURN_FINISHED,
+            self.run,
+            agent=node.id,
+            state=record.id if record is not None else None,
+            worker=turn["worker"],
+            n_tokens=turn["n_prefilled"],
+            seconds=turn["ttft_seconds"],
+            detail=turn,
+        )
+        if parent is not None:
+            because = None
+            if unit.because is not None:
+                because = f"planned {unit.decision.chosen.how if unit.decision else ''}: {unit.because}"
+            core.hub.emit(
+                Kind.DECISION_ACTUAL,
+                self.run,
+                edge=f"{node.parent}→{node.id}",
+                agent=node.id,
+                seconds=sum(actual["terms"].values()),
+                detail={**actual, "because": because},
+            )
+        self.progress.texts[node.id] = turn["text"]
+        self._settle(node, record)
+
+    def _texts_ready(self, node: Node, unit: Unit) -> int:
+        """When all of the agent's texts were there: states still to be made for it are on its path."""
+        if self.flow == "text" or node.kind == "materialize":
+            return unit.ready_ns
+        texts = [self.progress.done_ns[name] for name in node.text_parents if name in self.progress.done_ns]
+        return max([self._start_ns, *texts])
+
+    def _own_states(self, node: Node) -> frozenset[str]:
+        """Shared states that were made for this node or before it: their making is never its queue."""
+        own: set[str] = set()
+        while node.parent is not None and self.graph.by_id[node.parent].kind == "materialize":
+            node = self.graph.by_id[node.parent]
+            own.add(node.id)
+        return frozenset(own)
+
+    def _settle(self, node: Node, record: StateRecord | None) -> None:
+        if record is not None:
+            self.progress.states[node.id] = record
+        self.progress.done_ns[node.id] = time.time_ns()
+        self._node_done(node.id)
+
+
+def _only_recompute(decision: Decision) -> Decision:
+    again = [a for a in decision.alternatives if a.how == "recompute" and a.excluded is None]
+    if not again:
+        return decision
+    chosen: Alternative = min(again, key=lambda a: a.seconds)
+    return Decision(decision.edge, decision.alternatives, chosen, "what was planned failed: recompute")
+
+
+def error_of(future: Any) -> Exception:
+    if future.status in {"cancelled", "lost"}:
+        return Cancelled("the cluster dropped this work", hint="run it again; the scheduler may have been restarted")
+    error = future.exception()
+    if isinstance(error, KVLabError):
+        return error
+    name = type(error).__name__
+    if name == "KilledWorker":
+        return ClusterError(
+            f"every worker that tried this work died: {error}",
+            hint="look at the workers' logs in the run folder; memory is the usual reason",
+        )
+    if name == "NoWorker" or "NoValidWorker" in name:
+        return ClusterError("no worker was left for this work", hint="start workers, or open a new lab")
+    return KVLabError(f"work on a worker failed: {name}: {error}", hint="KVLAB_DEBUG=1 shows where")

@@ -1,0 +1,401 @@
+"""The lab: a model on workers, the states in their memory, and everything a person can do with them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from kvlab.compiler.compile import compile_workflow
+from kvlab.compiler.graph import Graph
+from kvlab.engine.chat import ChatTokenizer
+from kvlab.engine.models import ModelCard, describe, resolve
+from kvlab.errors import ClusterError, InvalidInput, StateGone
+from kvlab.progress import SHOWN, Progress
+from kvlab.runtime import calibration, holders
+from kvlab.runtime.catalog import Catalog
+from kvlab.runtime.cluster import Foreign, LocalThreads, LocalWorkers, wait_for_workers
+from kvlab.runtime.core import Core, WorkerSeen
+from kvlab.runtime.engines import ModelSpec
+from kvlab.runtime.explaining import Explanation, explain
+from kvlab.runtime.handles import KVState
+from kvlab.runtime.hub import Hub
+from kvlab.runtime.memory import check_room, parse_budget
+from kvlab.runtime.remembered import Remembered
+from kvlab.runtime.reporting import TOPIC
+from kvlab.runtime.run import Run
+from kvlab.runtime.scheduler_plugin import WorkersSeen
+from kvlab.runtime.scratch import make_scratch, remove_scratch
+from kvlab.runtime.verbs import Verbs
+from kvlab.runtime.worker_plugin import plugin_of
+from kvlab.state.lifecycle import Phase
+from kvlab.store.environment import environment
+from kvlab.store.events import Event, Kind
+from kvlab.store.graph_document import graph_document
+from kvlab.store.runs import list_runs, new_run_folder
+from kvlab.store.saved import SavedRun
+from kvlab.workflow.workflow import Workflow
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MODEL = "smollm2"
+SameHost = Literal["map", "frames"]
+
+
+class Lab(metaclass=Remembered):
+    """A model loaded on Dask workers, and the KV states that live there.
+
+    The same arguments give the running lab again; a cell that is run again with others closes the lab it made before.
+
+    Parameters
+    ----------
+    address
+        Of a Dask scheduler whose workers were started by ``kvlab worker``; None starts local workers.
+    model
+        A name (``"smollm2"`` is embedded) or a folder.
+    workers
+        How many local workers.
+    namespace
+        States of different namespaces never share anything.
+    kv_budget
+        Bytes of K/V that may lie in memory, e.g. ``"2 GiB"``; a quarter of what is free by default.
+    device, dtype
+        ``"auto"``: CUDA where there is one, else the CPU; fp32 on CPU.
+    processes
+        False runs the workers inside this process.
+    same_host
+        ``"map"`` lets workers of one host map each other's states; ``"frames"`` sends bytes, as between hosts.
+    prefill_chunk
+        Tokens a prefill does between two reports of progress.
+    progress
+        Where start-up is shown.
+
+    Raises
+    ------
+    KVLabError
+        With what to try: an unknown model, no room, a scheduler that does not answer, an unknown keyword.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        model: str = DEFAULT_MODEL,
+        workers: int = 2,
+        namespace: str = "",
+        kv_budget: int | str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        processes: bool = True,
+        same_host: SameHost = "map",
+        prefill_chunk: int = 1024,
+        progress: Progress = SHOWN,
+    ) -> None:
+        _check(workers, same_host, prefill_chunk)
+        path = resolve(model, progress)
+        self.card: ModelCard = describe(path)
+        spec = ModelSpec(self.card.name, str(path), device, dtype)
+        local = 0 if address else workers
+        budget = parse_budget(kv_budget)
+        self._budget_bytes = check_room(self.card, local if processes else min(local, 1), budget, dtype, progress.say)
+        self._scratch = make_scratch()
+        self._cluster: Any = None
+        self._hub = Hub()
+        self._closed = threading.Lock()
+        try:
+            self._start(address, spec, local, processes, same_host, namespace, prefill_chunk, progress)
+        except BaseException:
+            self._shut()
+            raise
+        atexit.register(self.close)
+
+    def _start(
+        self,
+        address: str | None,
+        spec: ModelSpec,
+        n_local: int,
+        processes: bool,
+        same_host: str,
+        namespace: str,
+        chunk: int,
+        progress: Progress,
+    ) -> None:
+        tokenizer = ChatTokenizer.load(spec.path, spec.name)
+        with progress.task(f"Starting {n_local} workers with {spec.name}" if n_local else f"Joining {address}"):
+            if address:
+                self._cluster = Foreign(address)
+            elif processes:
+                self._cluster = LocalWorkers(spec, n_local, same_host, self._scratch)
+            else:
+                self._cluster = LocalThreads(spec, n_local, same_host, self._scratch)
+            client = self._cluster.client
+            client.subscribe_topic(TOPIC, self._hub.on_dask_event)
+            wait_for_workers(client, max(1, n_local), self._failed_start)
+            told = client.run(_describe_worker)
+        mine = {a: one for a, one in told.items() if one is not None and one["identity"].name == spec.name}
+        if not mine:
+            raise ClusterError(
+                f"none of the {len(told)} workers at {address} serves {spec.name}",
+                hint=f"start one with `kvlab worker {address} --model {spec.name}`",
+            )
+        first = next(iter(mine.values()))
+        seen = {
+            one["name"]: WorkerSeen(one["name"], a, one["host"], one["pid"], one["cores"], one["device"])
+            for a, one in mine.items()
+        }
+        hub = self._hub
+        catalog = Catalog(self._budget_bytes, lambda state, now, then: hub.emit(
+            Kind.STATE_PHASE, "lab", state=state, detail={"now": str(now), "then": str(then)}
+        ))  # fmt: skip
+        self.core = Core(
+            client, hub, catalog, spec, first["identity"], first["config"], tokenizer, None,  # type: ignore[arg-type]
+            namespace, same_host, chunk, seen,
+        )  # fmt: skip
+        hub.listen(self._on_event)
+        client.register_plugin(WorkersSeen())
+        self.core.cost = calibration.calibrated(self.core, first["cores"], progress.say)
+        self._verbs = Verbs(self.core)
+
+    def _failed_start(self) -> str:
+        ended = self._cluster.ended() if isinstance(self._cluster, LocalWorkers) else {}
+        return "; ".join(f"{name}: {self._cluster.log_tail(name)}" for name, status in ended.items() if status)
+
+    def _on_event(self, run: str, event: Event) -> None:
+        """Keep workers and placements as the cluster tells them. Runs on the hub's thread."""
+        core, worker = self.core, event.worker or ""
+        if event.kind is Kind.WORKER_JOINED and event.source == "scheduler":
+            detail = event.detail
+            known = core.workers.get(worker)
+            core.workers[worker] = WorkerSeen(
+                worker,
+                detail["address"],
+                known.host if known else detail["host"],
+                detail["pid"] or 0,
+                known.cores if known else detail["threads"],
+                known.device if known else "cpu",
+            )
+        elif event.kind is Kind.WORKER_LOST and event.source == "scheduler":
+            if worker in core.workers and core.workers[worker].address == event.detail["address"]:
+                core.workers[worker].address = None
+            core.catalog.worker_lost(worker)
+        elif event.kind in (Kind.SEGMENT_PLACED, Kind.SEGMENT_DROPPED) and event.segment:
+            present = event.kind is Kind.SEGMENT_PLACED
+            core.catalog.located(event.segment, event.detail["key"], worker, present=present)
+        core.catalog.reap()
+
+    # -- workflows
+
+    def compile(self, workflow: Workflow) -> Graph:
+        """G_s of a workflow: what will run, what state and text flow, what must be recomputed and why. Runs nothing."""
+        self._require_open()
+        return compile_workflow(
+            workflow,
+            self.core.tokenizer,
+            min_shared_tokens=self.core.cost.tokens_worth_a_task(),
+            max_positions=self.core.config.max_positions,
+            model=self.card.name,
+        )
+
+    def run(
+        self,
+        workflow: Workflow,
+        *,
+        flow: Literal["state", "text"] = "state",
+        workers: int | Sequence[str] | None = None,
+        paused: bool = False,
+        name: str | None = None,
+        reuse: Literal["run", "lab"] = "run",
+    ) -> Run:
+        """Start a workflow and return at once.
+
+        Parameters
+        ----------
+        flow
+            ``"state"`` hands K/V on; ``"text"`` is the baseline: every agent prefills its whole conversation.
+        workers
+            Use only so many workers, or these.
+        paused
+            Wait for ``run.play()`` or ``run.step()`` before the first action.
+        name
+            Of the run's folder; the workflow's by default.
+        reuse
+            ``"run"``: only states made in this run are reused, so that its figures stand alone; ``"lab"``: states that
+            earlier runs with ``reuse="lab"`` and cells of this lab made are, too.
+        """
+        self._require_open()
+        if flow not in ("state", "text"):
+            raise InvalidInput(f"flow={flow!r}", hint='flow="state" or flow="text"')
+        graph = self.compile(workflow)
+        for warning in graph.warnings:
+            logger.warning("%s", warning)
+        chosen = self._chosen_workers(workers)
+        folder = new_run_folder(name or f"{workflow.name}-{flow}")
+        namespace = self.core.namespace if reuse == "lab" else f"{self.core.namespace}/{folder.path.name}"
+        marks = self._log_marks()
+        document = {
+            "name": workflow.name,
+            "flow": flow,
+            "graph": graph_document(graph),
+            "model": _identity_document(self.core),
+            "config": {"bytes_per_token": self.core.config.bytes_per_token, "dtype": self.core.config.dtype},
+            "namespace": namespace,
+            "lab": {
+                "workers": sorted(chosen or self.core.workers),
+                "same_host": self.core.same_host,
+                "kv_budget_bytes": self._budget_bytes,
+                "prefill_chunk": self.core.chunk,
+                "cost": self.core.cost.as_dict(),
+            },
+            "environment": environment(),
+        }
+        return Run(
+            self._verbs,
+            graph,
+            folder,
+            flow=flow,
+            namespace=namespace,
+            paused=paused,
+            workers=chosen,
+            document=document,
+            closing=lambda run: self._keep_logs(marks, folder.logs),
+        )
+
+    def _chosen_workers(self, workers: int | Sequence[str] | None) -> frozenset[str] | None:
+        if workers is None:
+            return None
+        names = [worker.name for worker in self.core.living_workers()]
+        if isinstance(workers, int):
+            if not 1 <= workers <= len(names):
+                raise InvalidInput(f"workers={workers}", hint=f"this lab has {len(names)} workers")
+            return frozenset(names[:workers])
+        unknown = [name for name in workers if name not in names]
+        if unknown or not workers:
+            raise InvalidInput(f"there is no worker {unknown}", hint=f"workers: {', '.join(names)}")
+        return frozenset(workers)
+
+    # -- states
+
+    def materialize(self, text: str, *, chat: bool = False, name: str = "", worker: str | None = None) -> KVState:
+        """Prefill ``text`` and hold its K/V. What a resident state already has as a prefix is reused.
+
+        With ``chat`` the text opens the user's turn of a conversation; ``state.resume(..., chat=True)`` closes it.
+        """
+        return self._verbs.materialize(text, chat=chat, name=name, worker=worker)
+
+    def load(self, folder: str | Path, *, name: str = "") -> KVState:
+        """Bring a saved state back. One of another model is refused, naming what differs."""
+        self._require_open()
+        return self._verbs.load(folder, name)
+
+    def explain(self, prompt: str, *, chat: bool = False) -> Explanation:
+        """Why this prompt would, or would not, reuse something: the longest usable state and the first difference."""
+        self._require_open()
+        return explain(self.core, prompt, chat=chat)
+
+    @property
+    def states(self) -> Any:
+        """Arrow table of the states: what they are, where they lie, and who holds them."""
+        return holders.states_table(self.core)
+
+    def clear(self) -> int:
+        """Evict every state that is not pinned, and forget those that only the notebook's output history holds.
+
+        Returns the bytes given back. States in variables stay usable: they are recomputed when they are used.
+        """
+        self._require_open()
+        holders.forget_outputs()
+        freed = self.core.catalog.clear()
+        self.core.catalog.reap()
+        return freed
+
+    @property
+    def runs(self) -> list[SavedRun]:
+        """Runs recorded so far, oldest first."""
+        return list_runs()
+
+    @property
+    def workers(self) -> dict[str, WorkerSeen]:
+        """Workers by name."""
+        return dict(self.core.workers)
+
+    # -- ending
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed.locked()
+
+    def close(self) -> None:
+        """Stop the workers it started and give back their memory and files. A second call does nothing."""
+        if not self._closed.acquire(blocking=False):
+            return
+        atexit.unregister(self.close)
+        Remembered.forget(self)
+        self.core.closed = True
+        self._shut()
+
+    def _shut(self) -> None:
+        with contextlib.ExitStack() as rest:
+            rest.callback(remove_scratch, self._scratch)
+            rest.callback(self._hub.close)
+            if self._cluster is not None:
+                rest.callback(self._cluster.close)
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise StateGone("this lab is closed", hint="kvlab.Lab() opens another")
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- logs
+
+    def _log_marks(self) -> dict[Path, int]:
+        return {log: log.stat().st_size for log in self._scratch.glob("*.log")}
+
+    def _keep_logs(self, marks: dict[Path, int], folder: Path) -> None:
+        """Copy what the workers logged since ``marks`` into a run's folder."""
+        for log in self._scratch.glob("*.log"):
+            with log.open("rb") as source:
+                source.seek(marks.get(log, 0))
+                (folder / log.name).write_bytes(source.read())
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<closed lab>"
+        living = [entry for entry in self.core.catalog.states() if entry.phase is Phase.RESIDENT]
+        used = self.core.catalog.budget.used_bytes
+        return (
+            f"<lab: {self.card.name} on {len(self.core.workers)} workers, {len(living)} states, "
+            f"{used / 2**20:.1f} of {self._budget_bytes / 2**20:.0f} MiB of K/V>"
+        )
+
+    def _repr_html_(self) -> str:
+        from kvlab.display.handles import lab_html
+
+        return lab_html(self)
+
+
+def _check(workers: int, same_host: str, prefill_chunk: int) -> None:
+    if not isinstance(workers, int) or workers < 1:
+        raise InvalidInput(f"workers={workers!r}: a lab needs at least one worker", hint="Lab(workers=2)")
+    if same_host not in ("map", "frames"):
+        raise InvalidInput(f"same_host={same_host!r}", hint='same_host="map" or same_host="frames"')
+    if prefill_chunk < 1:
+        raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
+
+
+def _describe_worker(dask_worker: Any) -> dict[str, Any] | None:
+    return plugin_of(dask_worker).describe() if "kvlab" in dask_worker.plugins else None
+
+
+def _identity_document(core: Core) -> dict[str, Any]:
+    return {"name": core.model.name, "weights": core.model.weights, "tokenizer": core.model.tokenizer}

@@ -1,0 +1,325 @@
+"""A run in the hand: its answers as they come, its tables, its report."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvlab.errors import InvalidInput, KVLabError, NoRoom
+from kvlab.runtime.conductor import Conductor, Flow
+from kvlab.runtime.gate import Gate
+from kvlab.runtime.handles import KVState
+from kvlab.store.events import Event, Kind
+from kvlab.store.fold import World
+from kvlab.store.saved import Tables
+
+if TYPE_CHECKING:
+    from kvlab.compiler.graph import Graph
+    from kvlab.progress import Progress
+    from kvlab.runtime.verbs import Verbs
+    from kvlab.store.runs import RunFolder
+
+
+class RunRecorder:
+    """Keeps a run's events: on disk, and folded in memory. Called on the hub's thread alone."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.world = World.empty()
+        self.no_room: NoRoom | None = None
+        self._lock = threading.Lock()
+
+    def append(self, events: list[Event]) -> None:
+        """Keep ``events``. A full disk is remembered; the events wait in memory and are tried again with the next."""
+        with self._lock:
+            for event in events:
+                self.world.apply(event)
+            try:
+                self.folder.log.append(events)
+                self.no_room = None
+            except NoRoom as error:
+                self.no_room = error
+
+    def tables(self) -> Tables:
+        """The tables as they are now."""
+        with self._lock:
+            # Arrow tables are built while nobody folds; each is immutable once it is built.
+            tables = Tables(self.world)
+            for name in tables:
+                tables[name]
+            return tables
+
+    def close(self) -> None:
+        """Write the rest and mark the folder whole."""
+        with self._lock:
+            try:
+                self.folder.complete()
+                self.no_room = None
+            except NoRoom as error:
+                self.no_room = error
+
+
+class Answer:
+    """What one agent came to. Reading anything waits until the agent is done."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self._run, self._name = run, name
+
+    @property
+    def text(self) -> str:
+        """The generated text, without control tokens."""
+        return self._run.result_of(self._name)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Ids of all generated tokens, the stop token included."""
+        return tuple(self.turn["token_ids"])
+
+    @property
+    def state(self) -> KVState:
+        """Its state; stateflow only."""
+        self._run.result_of(self._name)
+        if self._name not in self._run.states:
+            raise InvalidInput(f"{self._name} has no state in textflow", hint='run with flow="state"')
+        return self._run.states[self._name]
+
+    @property
+    def turn(self) -> Mapping[str, Any]:
+        """Its measured turn, see :class:`kvlab.bench.metrics.Turn`."""
+        self._run.result_of(self._name)
+        return self._run.turn_of(self._name)
+
+    def __repr__(self) -> str:
+        return f"<answer of {self._name}: {self._run.state_of(self._name)}>"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Run:
+    """A workflow being run, or one that has run. Made by :meth:`kvlab.Lab.run`, which returns at once."""
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        graph: Graph,
+        folder: RunFolder,
+        *,
+        flow: Flow,
+        namespace: str,
+        paused: bool,
+        workers: frozenset[str] | None,
+        document: dict[str, Any],
+        closing: Any,
+    ) -> None:
+        self.graph = graph
+        self.flow = flow
+        self.path: Path = folder.path
+        self.name = folder.path.name
+        self.states: dict[str, KVState] = {}
+        self._verbs = verbs
+        self._hub = verbs.core.hub
+        self._recorder = RunRecorder(folder)
+        self._changed = threading.Condition()
+        self._over = False
+        self._closing = closing
+        self._gate = Gate(closed=paused)
+        self._hub.add_sink(self.name, self._recorder)
+        folder.write_config(document)
+        self._hub.emit(Kind.RUN_STARTED, self.name, detail=document)
+        for worker in verbs.core.living_workers():
+            self._hub.emit(
+                Kind.WORKER_JOINED,
+                self.name,
+                worker=worker.name,
+                detail={"host": worker.host, "pid": worker.pid, "device": worker.device, "threads": worker.cores},
+            )
+        self._conductor = Conductor(
+            verbs.core,
+            graph,
+            run=self.name,
+            flow=flow,
+            namespace=namespace,
+            gate=self._gate,
+            workers=workers,
+            node_done=self._on_node_done,
+            finished=self._on_finished,
+        )
+        self._conductor.thread.start()
+
+    # -- the conductor's thread
+
+    def _on_node_done(self, node: str) -> None:
+        record = self._conductor.progress.states.get(node)
+        if record is not None:
+            self.states[node] = KVState(self._verbs, record)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _on_finished(self) -> None:
+        progress = self._conductor.progress
+        self._hub.emit(
+            Kind.RUN_FINISHED,
+            self.name,
+            detail={"status": progress.status, "error": str(progress.error) if progress.error else None},
+        )
+        self._hub.remove_sink(self.name)
+        self._closing(self)
+        self._recorder.close()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    # -- waiting and steering
+
+    @property
+    def status(self) -> str:
+        """``running``, ``paused``, ``done``, ``failed`` or ``cancelled``."""
+        status = self._conductor.progress.status
+        return "paused" if status == "running" and self._gate.closed else status
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self._over
+
+    def wait(self, timeout: float | None = None, *, progress: Progress | None = None) -> Run:
+        """Return this run when it is over. Ctrl-C stops waiting and leaves the run.
+
+        Raises
+        ------
+        KVLabError
+            What made it fail; the answers that were made are still there.
+        InvalidInput
+            If it is paused: nothing would ever happen.
+        TimeoutError
+            After ``timeout`` seconds; the run goes on.
+        """
+        if self._gate.closed and not self._over:
+            raise InvalidInput("the run is paused", hint="run.play() goes on, run.step() does one action")
+        if progress is None:
+            self._wait(lambda: self._over, timeout)
+        else:
+            self._wait_showing(progress)
+        if self._conductor.progress.error is not None:
+            raise self._conductor.progress.error
+        if self._recorder.no_room is not None:
+            raise self._recorder.no_room
+        return self
+
+    def _wait(self, ready: Any, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            # Short waits let the main thread see Ctrl-C.
+            while not self._changed.wait_for(ready, 0.2):
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"run {self.name} is still {self.status} after {timeout} s")
+
+    def _wait_showing(self, progress: Progress) -> None:
+        agents = [node for node in self.graph.nodes if node.sampling.max_new_tokens]
+        total = sum(node.sampling.max_new_tokens for node in agents)
+        spoken: dict[str, int] = {}
+        with progress.task(f"{self.graph.name} as {self.flow}flow", total, "tokens") as task:
+
+            def on_event(run: str, event: Event) -> None:
+                if run == self.name and event.kind is Kind.TOKENS and event.agent is not None:
+                    spoken[event.agent] = spoken.get(event.agent, 0) + (event.n_tokens or 0)
+                    task.reach(min(total, sum(spoken.values())))
+
+            stop = self._hub.listen(on_event)
+            try:
+                self._wait(lambda: self._over, None)
+                task.reach(total)
+            finally:
+                stop()
+
+    def play(self) -> Run:
+        """Run on. Returns this run."""
+        self._gate.open()
+        return self
+
+    def pause(self) -> Run:
+        """Start nothing more; what runs, runs to its end. Returns this run."""
+        self._gate.close()
+        return self
+
+    def step(self, actions: int = 1) -> Run:
+        """Let so many actions through. Returns this run."""
+        self._gate.step(actions)
+        return self
+
+    def cancel(self) -> Run:
+        """End it: what runs stops at its next chunk or token. What was made before is kept. Returns this run."""
+        self._conductor.cancel()
+        return self
+
+    # -- answers
+
+    def __getitem__(self, agent: str) -> Answer:
+        if agent not in self.graph.by_id:
+            names = ", ".join(node.id for node in self.graph.nodes)
+            raise InvalidInput(f"run {self.name} has no agent {agent!r}", hint=f"agents: {names}")
+        return Answer(self, agent)
+
+    def result_of(self, agent: str) -> str:
+        """The agent's text, once it is done."""
+        progress = self._conductor.progress
+        if self._gate.closed and agent not in progress.done_ns and agent not in progress.failed and not self._over:
+            raise InvalidInput(f"{agent} has not run: the run is paused", hint="run.play() or run.step()")
+        self._wait(lambda: self._over or agent in progress.done_ns or agent in progress.failed, None)
+        if agent in progress.failed:
+            raise progress.failed[agent]
+        if agent not in progress.texts and progress.error is not None:
+            raise progress.error
+        return progress.texts.get(agent, "")
+
+    def turn_of(self, agent: str) -> Mapping[str, Any]:
+        """The measured turn of an agent that is done."""
+        self._hub.settle()
+        for row in reversed(self.tables["turns"].to_pylist()):
+            if row["agent"] == agent:
+                return row
+        raise KVLabError(f"no turn of {agent} is recorded", hint="run.status tells how far the run is")
+
+    def state_of(self, agent: str) -> str:
+        """``done``, ``failed`` or ``waiting``."""
+        progress = self._conductor.progress
+        return "failed" if agent in progress.failed else "done" if agent in progress.done_ns else "waiting"
+
+    # -- the record
+
+    @property
+    def world(self) -> World:
+        """What has happened so far, folded."""
+        self._hub.settle()
+        return self._recorder.world
+
+    @property
+    def tables(self) -> Tables:
+        """Arrow tables of the run so far, by name."""
+        self._hub.settle()
+        return self._recorder.tables()
+
+    def at(self, k: int) -> World:
+        """The world after the first ``k`` events."""
+        from kvlab.store.runs import open_run
+
+        return open_run(self.path).at(k)
+
+    def report(self, path: str | Path, *, against: Sequence[Any] = ()) -> Path:
+        """Write a report of this run, compared with ``against`` (runs, saved runs): a folder, .html, .md or .json."""
+        from kvlab.display.report import write_report
+
+        return Path(write_report(path, [self, *against]))
+
+    def __repr__(self) -> str:
+        done = sum(1 for node in self.graph.nodes if node.id in self._conductor.progress.done_ns)
+        return f"<run {self.name}: {self.status}, {done} of {len(self.graph.nodes)} operators done, in {self.path}>"
+
+    def _repr_html_(self) -> str:
+        from kvlab.display.handles import run_html
+
+        return run_html(self)

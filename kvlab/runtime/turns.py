@@ -1,0 +1,110 @@
+"""From the clock readings of a header to the metrics of a turn, as :mod:`kvlab.bench.metrics` defines them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kvlab.bench.metrics import Turn
+from kvlab.cost.decide import Alternative
+from kvlab.state.records import StateRecord
+from kvlab.state.tokens import n_ids, unpack_ids
+
+
+class Timeline:
+    """When each worker was busy with this run's work: what of a wait was *queue*."""
+
+    def __init__(self) -> None:
+        self._spans: dict[str, dict[tuple[int, int], str]] = {}
+
+    def add(self, worker: str, started_ns: int, finished_ns: int, work: str) -> None:
+        """``worker`` did ``work`` from ``started_ns`` to ``finished_ns``. Siblings of one batch share a span."""
+        self._spans.setdefault(worker, {})[started_ns, finished_ns] = work
+
+    def busy_ns(self, worker: str, since_ns: int, until_ns: int, own: frozenset[str] = frozenset()) -> int:
+        """How long in [since, until] ``worker`` was busy with other work than ``own``."""
+        return sum(
+            max(0, min(end, until_ns) - max(begin, since_ns))
+            for (begin, end), work in self._spans.get(worker, {}).items()
+            if work not in own
+        )
+
+
+def turn_of(
+    *,
+    node: str,
+    texts_ready_ns: int,
+    states_ready_ns: int,
+    own: frozenset[str],
+    header: dict[str, Any],
+    now_ns: int,
+    parent: StateRecord | None,
+    text: str,
+    timeline: Timeline,
+    before: dict[str, bool],
+    remade: list[dict[str, Any]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the turn's metrics as plain values, what the state edge really cost: how, worker, terms in seconds).
+
+    TTFT counts from ``texts_ready_ns``, when the agent's texts were all there; ``own`` names the states made since then
+    on its path, whose making is no queue. The edge's terms count from ``states_ready_ns``, when it could be decided.
+    """
+    timing = header["timing"]
+    worker = str(timing["worker"])
+    started, first, finished = timing["started_ns"], timing["first_token_ns"], timing["finished_ns"]
+    queue = timeline.busy_ns(worker, texts_ready_ns, started, own) / 1e9
+    edge_queue = timeline.busy_ns(worker, states_ready_ns, started) / 1e9
+    timeline.add(worker, started, finished, node)
+    ttft = (first - texts_ready_ns) / 1e9 - queue
+    recomputing = sum(one["timing"]["prefill_seconds"] for one in remade)
+    how, moving, n_moved = _road(timing["past"], before, {one["recipe"] for one in remade})
+    reused = parent.n_tokens if parent is not None else 0
+    again = sum(n_ids(one["kv_ids"]) for one in remade)
+    prefill, decode = timing["prefill_seconds"], timing["decode_seconds"]
+    total = (now_ns - states_ready_ns) / 1e9
+    turn = Turn(
+        n_prefilled=header["n_prompt"] + again,
+        n_reused=reused - again,
+        n_generated=n_ids(header["generated"]),
+        ttft_seconds=ttft,
+        queue_seconds=queue,
+        prefill_seconds=prefill + recomputing,
+        decode_seconds=decode,
+        overhead_seconds=max(0.0, total - edge_queue - prefill - recomputing - decode - moving),
+        finish=header["finish"],
+        worker=worker,
+        token_ids=unpack_ids(header["generated"]),
+        text=text,
+        prompt_tokens=reused + header["n_prompt"],
+    )
+    terms = {"queue": edge_queue, "transfer": moving, "prefill": recomputing, "resume": prefill}
+    terms["overhead"] = max(0.0, (first - states_ready_ns) / 1e9 - sum(terms.values()))
+    actual = {"how": how, "worker": worker, "terms": terms, "nbytes": n_moved}
+    return asdict(turn), actual
+
+
+def _road(past: list[dict[str, Any]], before: dict[str, bool], remade: set[str]) -> tuple[str, float, int]:
+    """(how the state came to the worker, seconds its bytes were on their way, bytes on a wire)."""
+    if remade:
+        return "recompute", 0.0, 0
+    came = [one for one in past if not before.get(one["recipe"], False)]
+    moved = [one for one in came if one["arrived"] == "transfer"]
+    if moved:
+        return "transfer", max(one["seconds"] for one in moved), sum(one["nbytes"] for one in moved)
+    mapped = [one for one in came if one["arrived"] == "map"]
+    if mapped:
+        return "map", max(one["seconds"] for one in mapped), 0
+    return ("in place" if past else "recompute"), 0.0, 0
+
+
+def describe_alternative(alternative: Alternative) -> dict[str, Any]:
+    """An alternative as the plain values of a ``decision`` event."""
+    return {
+        "how": alternative.how,
+        "worker": alternative.worker,
+        "seconds": alternative.seconds,
+        "terms": dict(alternative.terms),
+        "nbytes": alternative.nbytes,
+        "missing_tokens": alternative.missing_tokens,
+        "excluded": alternative.excluded,
+    }

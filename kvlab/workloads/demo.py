@@ -1,0 +1,112 @@
+"""The demonstration: the review workflow as textflow, then as stateflow, measured and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvlab.errors import InvalidInput
+from kvlab.progress import Progress
+from kvlab.workloads import build
+from kvlab.workloads.review import review
+
+if TYPE_CHECKING:
+    from kvlab.runtime.lab import Lab
+    from kvlab.runtime.run import Run
+    from kvlab.workflow import Workflow
+
+
+def read_context(path: Path | None) -> str | None:
+    """The text of a file; None without one.
+
+    Raises
+    ------
+    InvalidInput
+        If it is empty or not text.
+    """
+    if path is None:
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}", hint="save it as UTF-8") from error
+    if not text.strip():
+        raise InvalidInput(f"{path} is empty", hint="--context wants a file with text in it")
+    return text
+
+
+def run_demo(
+    model: str, workers: int, context: Path | None, progress: Progress, *, out: Path | None = None
+) -> list[Run]:
+    """Run the review workflow both ways, print the comparison, and write a report.
+
+    Textflow runs on one worker and, where there are more, on all of them: each agent is compared with the better one.
+    Returns the runs, stateflow first.
+    """
+    from rich.console import Console
+
+    from kvlab.display.tables import comparison_table
+    from kvlab.runtime.lab import Lab
+
+    workflow = review(read_context(context))
+    console = Console()
+    with Lab(model=model, workers=workers, progress=progress) as lab:
+        console.print(str(lab.compile(workflow)), markup=False, highlight=False)
+        texts = [
+            lab.run(workflow, flow="text", workers=n, name=f"review-text-{n}").wait(progress=progress)
+            for n in sorted({1, workers})
+        ]
+        state = lab.run(workflow, name="review-state").wait(progress=progress)
+        console.print(comparison_table(state, *texts))
+        _print_answers(console, state)
+        report = state.report(out or state.path / "report.html", against=texts)
+    console.print()
+    for run in (state, *texts):
+        console.print(f"run     {run.path}", highlight=False, soft_wrap=True)
+    console.print(f"report  {report}", highlight=False, soft_wrap=True)
+    return [state, *texts]
+
+
+def run_named(
+    name: str, model: str, workers: int, context: Path | None, progress: Progress, *, flow: str = "state"
+) -> Run:
+    """Run a workload by name, or the workflow that a Python file defines, and print what it came to."""
+    from rich.console import Console
+
+    from kvlab.display.tables import comparison_table
+    from kvlab.runtime.lab import Lab
+
+    workflow = _from_file(Path(name)) if name.endswith(".py") else build(name, read_context(context))
+    console = Console()
+    with Lab(model=model, workers=workers, progress=progress) as lab:
+        run = _start(lab, workflow, flow).wait(progress=progress)
+        console.print(comparison_table(run))
+        _print_answers(console, run)
+    console.print(f"\nrun     {run.path}", highlight=False, soft_wrap=True)
+    return run
+
+
+def _start(lab: Lab, workflow: Workflow, flow: str) -> Run:
+    chosen: Any = flow
+    return lab.run(workflow, flow=chosen)
+
+
+def _from_file(path: Path) -> Workflow:
+    """The one workflow among a file's variables."""
+    import runpy
+
+    from kvlab.workflow import Workflow
+
+    if not path.is_file():
+        raise InvalidInput(f"there is no file {path}", hint="a workload's name, or a .py file that defines a Workflow")
+    found = [value for value in runpy.run_path(str(path)).values() if isinstance(value, Workflow)]
+    if len({id(workflow) for workflow in found}) != 1:
+        raise InvalidInput(f"{path} defines {len(found)} workflows", hint="leave exactly one kvlab.Workflow in a variable")
+    return found[0]
+
+
+def _print_answers(console: Any, run: Run) -> None:
+    for node in run.graph.nodes:
+        if node.sampling.max_new_tokens:
+            console.print(f"\n[bold]{node.id}[/bold]", highlight=False)
+            console.print(run[node.id].text, markup=False, highlight=False)
