@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kvlab.engine.chat_template import Message, TemplatePieces, cut_template
+from kvlab.engine.plain_text import continued_ids, copy_without, leading_ids
 from kvlab.errors import InvalidInput, KVLabError, ModelNotFound, ModelRefused
 from kvlab.state.tokens import pack_ids, unpack_ids
 
@@ -17,16 +18,13 @@ if TYPE_CHECKING:
 
 SEPARATOR = "\n\n"
 
-_UNTYPEABLE = "\U0010ffff\U0010fffe"
-"""Two code points that are no characters, for names that no text contains."""
-
 
 @dataclass(frozen=True, slots=True)
 class ConversationIds:
     """:class:`~kvlab.engine.chat_template.TemplatePieces` as packed ids."""
 
     opening: bytes
-    role_opening: tuple[bytes, bytes] | None
+    role_opening: tuple[bytes, bytes] | str
     close_user: bytes
     close_answer: bytes
     open_next_user: bytes
@@ -78,7 +76,8 @@ class ChatTokenizer:
         ModelNotFound
             If the folder has no tokenizer or no configuration.
         ModelRefused
-            If the tokenizer is not one of the ``tokenizers`` library, whose added tokens can be told apart from text.
+            If the tokenizer is not one of the ``tokenizers`` library, whose added tokens can be told apart from text,
+            or the configuration lacks a limit.
             A refused *template* is raised later, by the first use of a conversation: raw text still works.
         """
         from transformers import AutoConfig, AutoTokenizer
@@ -93,6 +92,12 @@ class ChatTokenizer:
                 f"no tokenizer and configuration can be read from {folder}: {error}",
                 hint="the folder must hold config.json and tokenizer.json",
             ) from error
+        limits = {name: getattr(config, name, None) for name in ("vocab_size", "max_position_embeddings")}
+        if lacking := [name for name, value in limits.items() if value is None]:
+            raise ModelRefused(
+                f"the configuration of {name} says nothing about {' and '.join(lacking)}",
+                hint="use a decoder model with a limited number of positions",
+            )
         if not tokenizer.is_fast:
             raise ModelRefused(
                 f"{name} has a {type(tokenizer).__name__}, which cannot keep control tokens out of user text",
@@ -103,11 +108,11 @@ class ChatTokenizer:
     @classmethod
     def _of(cls, name: str, tokenizer: Any, config: Any, end_ids: set[int]) -> Self:
         template = tokenizer.get_chat_template() if tokenizer.chat_template else ""
-        full = _copy(tokenizer.backend_tokenizer)
+        full = copy_without(tokenizer.backend_tokenizer)
         added = {id_: token for id_, token in tokenizer.added_tokens_decoder.items() if not _is_space(token)}
         control = {id_ for id_, token in added.items() if token.special or token.content in template}
         markers = control | {id_ for id_, token in added.items() if token.content.lstrip()[:1] in ("<", "[")}
-        plain = _copy(full, markers)
+        plain = copy_without(full, markers)
         conversation: ConversationIds | KVLabError
         if template:
             try:
@@ -123,13 +128,13 @@ class ChatTokenizer:
             end_ids = end_ids | (set(unpack_ids(conversation.close_answer[:4])) & control)
         return cls(
             name=name,
-            separator=pack_ids(_continued(plain, SEPARATOR)),
+            separator=pack_ids(continued_ids(plain, SEPARATOR)),
             stop_ids=frozenset(end_ids),
             control_ids=frozenset(control),
             vocabulary=int(config.vocab_size),
             max_positions=int(config.max_position_embeddings),
             conversation=conversation,
-            _root=pack_ids(_added_in_front(full)),
+            _root=pack_ids(leading_ids(full)),
             _markers=frozenset(markers),
             _full=full,
             _plain=plain,
@@ -143,7 +148,7 @@ class ChatTokenizer:
         InvalidInput
             If the tokenizer has no way to write one of its markers as text.
         """
-        ids = _continued(self._plain, text)
+        ids = continued_ids(self._plain, text)
         if forbidden := self._markers.intersection(ids):
             shown = ", ".join(repr(self._full.id_to_token(id_)) for id_ in sorted(forbidden))
             raise InvalidInput(
@@ -162,16 +167,16 @@ class ChatTokenizer:
         Raises
         ------
         InvalidInput
-            If the model has no chat template, or a role is given and the template has no system turn.
+            If the model has no chat template, or a role is given and the template has no fixed place for it.
         ModelRefused
             If the template is not append-only.
         """
         pieces = self._pieces()
         if role is None:
             return pieces.opening
-        if pieces.role_opening is None:
+        if isinstance(pieces.role_opening, str):
             raise InvalidInput(
-                f"the chat template of {self.name} has no system turn, so role= cannot be said",
+                f"the chat template of {self.name} has no place for role=: {pieces.role_opening}",
                 hint="put the role into the prompt",
             )
         before, after = pieces.role_opening
@@ -217,63 +222,16 @@ def _encode_pieces(tokenizer: Tokenizer, pieces: TemplatePieces) -> Conversation
         return pack_ids(tokenizer.encode(text, add_special_tokens=False).ids)
 
     def on(text: str) -> bytes:
-        return pack_ids(_continued(tokenizer, text))
+        return pack_ids(continued_ids(tokenizer, text))
 
     role = pieces.role_opening
     return ConversationIds(
         opening=start(pieces.opening),
-        role_opening=None if role is None else (start(role[0]), on(role[1])),
+        role_opening=role if isinstance(role, str) else (start(role[0]), on(role[1])),
         close_user=on(pieces.close_user),
         close_answer=on(pieces.close_answer),
         open_next_user=on(pieces.open_next_user),
     )
-
-
-def _copy(tokenizer: Tokenizer, unknown: Collection[int] = ()) -> Tokenizer:
-    """A copy of ``tokenizer`` that neither truncates nor pads and finds no added token of ``unknown`` in a text."""
-    from tokenizers import Tokenizer as Rust
-
-    state = json.loads(tokenizer.to_str())
-    state["truncation"] = state["padding"] = None
-    added, state["added_tokens"] = state["added_tokens"], []
-    vocabulary = Rust.from_str(json.dumps(state))
-    for token in added:
-        if token["id"] not in unknown:
-            state["added_tokens"].append(token)
-        elif vocabulary.token_to_id(token["content"]) is None:
-            # Ids beyond the vocabulary are counted out in order when a tokenizer is read, so the place must stay taken.
-            state["added_tokens"].append(token | {"content": f"{_UNTYPEABLE}{token['id']}", "normalized": False})
-    copy = Rust.from_str(json.dumps(state))
-    moved = [t["content"] for t in state["added_tokens"] if copy.token_to_id(t["content"]) != t["id"]]
-    if moved:
-        raise ModelRefused(
-            f"the tokenizer's added tokens {moved[:3]} do not keep their ids when it is copied",
-            hint="save the tokenizer again with tokenizers' own save(), or use another model",
-        )
-    return copy
-
-
-def _continued(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Ids of ``text`` as it is tokenized after other text, where the tokenizer makes a difference."""
-    alone: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    if not _adds_prefix(tokenizer):
-        return alone
-    newline: list[int] = tokenizer.encode("\n", add_special_tokens=False).ids
-    after: list[int] = tokenizer.encode("\n" + text, add_special_tokens=False).ids
-    return after[len(newline) :] if after[: len(newline)] == newline else alone
-
-
-def _adds_prefix(tokenizer: Tokenizer) -> bool:
-    newline: list[int] = tokenizer.encode("\n", add_special_tokens=False).ids
-    after: list[int] = tokenizer.encode("\na", add_special_tokens=False).ids
-    alone: list[int] = tokenizer.encode("a", add_special_tokens=False).ids
-    return after != newline + alone
-
-
-def _added_in_front(tokenizer: Tokenizer) -> list[int]:
-    alone: list[int] = tokenizer.encode("a", add_special_tokens=False).ids
-    whole: list[int] = tokenizer.encode("a", add_special_tokens=True).ids
-    return next(whole[:i] for i in range(len(whole)) if whole[i : i + len(alone)] == alone)
 
 
 def _end_ids(folder: Path, tokenizer: Any, config: Any) -> set[int]:

@@ -33,7 +33,7 @@ class TemplatePieces:
     opening
         Before the first user text when no role is given (the template's default system turn included).
     role_opening
-        Before the role text and between it and the first user text; None where the template has no system turn.
+        Before the role text and between it and the first user text; or why the template has no place for a role.
     close_user
         After a user text, up to where the model's answer starts.
     close_answer
@@ -43,7 +43,7 @@ class TemplatePieces:
     """
 
     opening: str
-    role_opening: tuple[str, str] | None
+    role_opening: tuple[str, str] | str
     close_user: str
     close_answer: str
     open_next_user: str
@@ -64,13 +64,7 @@ def cut_template(source: str, render: Render) -> TemplatePieces:
         raise _refused("it writes the date of today into the prompt")
     opening, close_user, close_answer, open_next_user = _cut_turns(render, [])
     _require_verbatim_answers(source, render)
-    role_opening = None
-    if _has_system_turn(render):
-        with_role, *others = _cut_turns(render, [{"role": "system", "content": SYSTEM}])
-        if others != [close_user, close_answer, open_next_user]:
-            raise _refused("its turns look different once there is a system turn")
-        before, between = _between(with_role, [SYSTEM])
-        role_opening = (before, between)
+    role_opening = _cut_role(render, (close_user, close_answer, open_next_user))
     return TemplatePieces(opening, role_opening, close_user, close_answer, open_next_user)
 
 
@@ -138,12 +132,13 @@ def _require_verbatim_answers(source: str, render: Render) -> None:
         raise _refused("it cuts or rewrites parts of earlier answers")
 
 
-def _has_system_turn(render: Render) -> bool:
+def _cut_role(render: Render, after_opening: tuple[str, str, str]) -> tuple[str, str] | str:
     try:
-        text = render([{"role": "system", "content": SYSTEM}, {"role": "user", "content": USERS[0]}], True)  # noqa: FBT003
-    except Exception:  # noqa: BLE001 - a template says "no system role" by raising whatever it likes
-        return False
-    return SYSTEM in text
+        with_role, *others = _cut_turns(render, [{"role": "system", "content": SYSTEM}])
+        before, between = _between(with_role, [SYSTEM])
+    except ModelRefused as refusal:
+        return str(refusal.data["reason"])
+    return (before, between) if tuple(others) == after_opening else "every turn looks different once there is a role"
 
 
 def _refused(reason: str) -> KVLabError:

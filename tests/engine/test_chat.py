@@ -205,10 +205,6 @@ REFUSED = {
     "counts the turns": CHATML.replace("m.role +", "m.role + loop.index | string +") + HEADER,
     "changes letters": CHATML.replace("m.content", "m.content | lower") + HEADER,
     "repeats a turn": CHATML.replace("m.content +", "m.content + m.content +") + HEADER,
-    "puts the role into the last turn": CHATML.replace(
-        "m.content +", "(messages[0].content if loop.last and messages[0].role == 'system' else '') + m.content +"
-    ).replace("in messages", "in messages if m.role != 'system'")
-    + HEADER,
     "draws lots": "{{ range(1000000) | random }}" + CHATML + HEADER,
     "cannot": "{{ raise_exception('no') }}",
     "does not parse": "{% for %}",
@@ -246,12 +242,36 @@ def test_other_append_only_templates_work(tiny_model_dir: str, tmp_path: Path, t
     assert kvlabs.replace(" ", "") == transformers.replace(" ", "")
 
 
-def test_a_role_is_refused_where_the_template_has_none(tiny_model_dir: str, tmp_path: Path) -> None:
-    no_system = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    tokenizer = with_template(tiny_model_dir, tmp_path, no_system + CHATML + HEADER)
-    assert tokenizer.open_conversation(None) == tokenizer.open_next_user()
-    with pytest.raises(InvalidInput, match="no system turn"):
+NO_PLACE_FOR_A_ROLE = {
+    "raises": "{% if messages[0].role == 'system' %}{{ raise_exception('not supported') }}{% endif %}"
+    + CHATML
+    + HEADER,
+    "leaves it out": CHATML.replace("in messages", "in messages if m.role != 'system'") + HEADER,
+    "moves it to the last turn": CHATML.replace(
+        "m.content +", "(messages[0].content if loop.last and messages[0].role == 'system' else '') + m.content +"
+    ).replace("in messages", "in messages if m.role != 'system'")
+    + HEADER,
+    "counts it": CHATML.replace("m.content +", "m.content + ('.' if messages[0].role == 'system' else '') +") + HEADER,
+}
+
+
+@pytest.mark.parametrize("template", NO_PLACE_FOR_A_ROLE.values(), ids=NO_PLACE_FOR_A_ROLE.keys())
+def test_a_role_is_refused_where_the_template_has_no_place_for_it(
+    tiny_model_dir: str, tmp_path: Path, template: str
+) -> None:
+    tokenizer = with_template(tiny_model_dir, tmp_path, template)
+    assert unpack_ids(conversation_ids(tokenizer, None, TURNS)) == template_ids(tmp_path, None, TURNS)
+    with pytest.raises(InvalidInput, match="no place for role="):
         tokenizer.open_conversation("You are terse.")
+
+
+def test_a_configuration_without_a_limit_is_refused_by_its_name(tiny_model_dir: str, tmp_path: Path) -> None:
+    from transformers import BloomConfig
+
+    with_template(tiny_model_dir, tmp_path, None)
+    BloomConfig(vocab_size=320).save_pretrained(tmp_path)
+    with pytest.raises(ModelRefused, match="max_position_embeddings"):
+        ChatTokenizer.load(tmp_path)
 
 
 def test_without_a_template_only_raw_text(tiny_model_dir: str, tmp_path: Path) -> None:
