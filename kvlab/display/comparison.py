@@ -16,8 +16,8 @@ from kvlab.store.fold import Row, World
 class AgentFigures:
     """One agent or context of a run. Seconds and tokens as :mod:`kvlab.bench.metrics` defines them; all measured.
 
-    ``text_*`` is the best of the textflow runs for this agent; ``same_tokens`` whether all of them answered with the very
-    same token ids. None where there is nothing to compare.
+    ``text_*`` is the best of the textflow runs for this agent; ``same_tokens`` whether all of them answered with the
+    very same token ids. None where there is nothing to compare.
     """
 
     agent: str
@@ -39,11 +39,14 @@ class AgentFigures:
         return ratio(self.text_ttft_seconds, self.ttft_seconds)
 
     @property
+    def deviated(self) -> bool:
+        """Whether something else was done than had been chosen."""
+        return self.did is not None and self.chosen is not None and self.did != self.chosen
+
+    @property
     def decision(self) -> str | None:
         """How its state edge was served, and what had been planned if that differs."""
-        if self.did and self.chosen and self.did != self.chosen:
-            return f"{self.did} (planned {self.chosen})"
-        return self.did or self.chosen
+        return f"{self.did} (planned {self.chosen})" if self.deviated else self.did or self.chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,9 @@ def _figures(world: World, agent: Row) -> AgentFigures | None:
             return None
         below = sum((world.find("states", parent) or {}).get("n_tokens") or 0 for parent in state["parents"][:1])
         own = (state["n_tokens"] or 0) - below
-        return AgentFigures(name, agent["worker"], edge.get("chosen"), edge.get("actual_how"), None, None, own, below, None)
+        return AgentFigures(
+            name, agent["worker"], edge.get("chosen"), edge.get("actual_how"), None, None, own, below, None
+        )
     return AgentFigures(
         name,
         turn["worker"],

@@ -6,7 +6,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from kvlab.display.comparison import compare
-from kvlab.display.look import SHAPE_OF, SHAPES
+from kvlab.display.look import SHAPES, shape_of
 from kvlab.display.quantities import bytes_text, count_text, seconds_text
 from kvlab.display.sentences import sentence
 from kvlab.display.tables import agent_rows, numeric, plain_table
@@ -24,7 +24,9 @@ LAST_EVENTS = 8
 def run_line(world: World, name: str, *, complete: bool = True) -> str:
     """``review stateflow, done in 7.15 s, 5 agents, 101 events``."""
     wall = f" in {seconds_text(world.wall_seconds)}" if world.wall_seconds is not None else ""
-    counts = f"{len(world.rows['turns'])} answers, {len(world.rows['states'])} states, {count_text(world.n_events)} events"
+    counts = (
+        f"{len(world.rows['turns'])} answers, {len(world.rows['states'])} states, {count_text(world.n_events)} events"
+    )
     broken = "" if complete else ", not finished by its writer"
     return f"{world.name or name} {world.flow or '?'}flow, {world.status}{wall}, {counts}{broken}"
 
@@ -45,7 +47,9 @@ def description(run: Shown) -> Group:
 
     world = world_of(run)
     folder = getattr(run, "path", None)
-    parts: list[Any] = [Text(run_line(world, folder.name if folder else "", complete=getattr(run, "complete", True)), "bold")]
+    parts: list[Any] = [
+        Text(run_line(world, folder.name if folder else "", complete=getattr(run, "complete", True)), "bold")
+    ]
     if folder is not None:
         parts.append(Text(str(folder), "dim"))
     if world.run.get("error"):
@@ -61,7 +65,9 @@ def description(run: Shown) -> Group:
     events = getattr(run, "events", None)
     if events is not None and events.num_rows:
         last = events.slice(max(0, events.num_rows - LAST_EVENTS))
-        parts += _titled("Last events", Text("\n".join(f"{seq:>6}  {sentence(event)}" for seq, event in events_of(last))))
+        parts += _titled(
+            "Last events", Text("\n".join(f"{seq:>6}  {sentence(event)}" for seq, event in events_of(last)))
+        )
     for row in world.rows["notes"]:
         parts.append(Text(f"{row['level']}: {row['text']}", "yellow" if row["level"] != "info" else ""))
     return Group(*parts)
@@ -106,8 +112,7 @@ def _lineage(world: World) -> Tree:
 
 
 def _state_line(world: World, row: Row, parent: Row | None) -> str:
-    operator = str(row["operator"] or "planned")
-    shape = SHAPES.get(SHAPE_OF.get(operator, operator), "◆")
+    shape = SHAPES[shape_of(row["operator"])]
     tokens = row["n_tokens"] or 0
     shared = (parent["n_tokens"] or 0) if parent else 0
     size = f"{count_text(tokens)} tokens"
@@ -115,7 +120,8 @@ def _state_line(world: World, row: Row, parent: Row | None) -> str:
         size += f" = {count_text(min(shared, tokens))} shared + {count_text(max(0, tokens - shared))} own"
     holders = sorted(world.held.get((row["segments"] or [""])[-1], {}))
     where = f" on {', '.join(holders)}" if holders else ""
-    return f"{shape} {row['state']} {row['name'] or ''}  {size}  {row['phase']}{where}{'' if row['exact'] is not False else '  ≈'}"
+    approximate = "  ≈" if row["exact"] is False else ""
+    return f"{shape} {row['state']} {row['name'] or ''}  {size}  {row['phase']}{where}{approximate}"
 
 
 def _memory_rows(world: World) -> tuple[list[str], list[list[str]]]:

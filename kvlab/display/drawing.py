@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvlab.display.look import SHAPE_OF, SHAPES
+from kvlab.display.look import shape_of
 from kvlab.display.quantities import bytes_text, count_text, seconds_text
 from kvlab.store.fold import Row, World
 
@@ -58,7 +58,7 @@ class Drawing:
 
 
 def layers(nodes: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Length of the longest path to each node. Edges to or from unknown nodes and edges that close a cycle are ignored."""
+    """Length of the longest path to each node. Edges of unknown nodes and edges that close a cycle are ignored."""
     order = list(nodes)
     into: dict[str, list[str]] = {node: [] for node in order}
     for source, target in edges:
@@ -87,8 +87,7 @@ def graph_drawing(document: Mapping[str, Any]) -> Drawing:
     pairs = [(edge["source"], edge["target"]) for edge in (*state_edges, *data_edges)]
     layer = layers((node["id"] for node in nodes), pairs)
     marks = [
-        Mark(node["id"], node["lane"], SHAPE_OF.get(node["kind"], node["kind"]), layer[node["id"]], _node_title(node))
-        for node in nodes
+        Mark(node["id"], node["lane"], shape_of(node["kind"]), layer[node["id"]], _node_title(node)) for node in nodes
     ]
     lines = [Line(edge["source"], edge["target"], "data", title=f"text of {edge['source']}") for edge in data_edges]
     for edge in state_edges:
@@ -120,6 +119,7 @@ def run_drawing(world: World) -> Drawing:
     if not isinstance(document, Mapping) or not document.get("nodes"):
         return with_forks(_states_drawing(world))
     plan = graph_drawing(document)
+    title = f"{plan.name}, {world.flow}flow"
     marks = _marks_that_ran(world, plan)
     drawn = {mark.id for mark in marks}
     lines = [line for line in _without_forks(plan) if {line.source, line.target} <= drawn]
@@ -127,13 +127,13 @@ def run_drawing(world: World) -> Drawing:
         # What would be handed on as state is handed on as text.
         lines = [Line(line.source, line.target, "data", title=f"text of {line.source}") for line in lines]
         note = "textflow: every agent prefills its whole prompt · +n: prompt tokens prefilled (measured)"
-        return Drawing(plan.name, tuple(marks), tuple(lines), note=note)
+        return Drawing(title, tuple(marks), tuple(lines), note=note)
     decided = {(row["source"], row["target"]): row for row in world.rows["edges"]}
     found = (decided.get((line.source, line.target)) if line.kind == "state" else None for line in lines)
     lines = [_decided(line, row) if row else line for line, row in zip(lines, found, strict=True)]
     remarks = tuple(dict.fromkeys([*plan.remarks, *_deviations(world.rows["edges"])]))
     note = "on state edges: tokens of state · width: bytes to move · +n: prompt tokens prefilled (measured)"
-    return with_forks(Drawing(plan.name, tuple(marks), tuple(lines), remarks, note))
+    return with_forks(Drawing(title, tuple(marks), tuple(lines), remarks, note))
 
 
 def _marks_that_ran(world: World, plan: Drawing) -> list[Mark]:
@@ -172,9 +172,7 @@ def with_forks(drawing: Drawing) -> Drawing:
         trunks.append(Line(source, name, "state"))
     known = {mark.id for mark in marks}
     moved = [
-        replace(line, source=f"{line.source}/fork")
-        if line.kind == "state" and f"{line.source}/fork" in known
-        else line
+        replace(line, source=f"{line.source}/fork") if line.kind == "state" and f"{line.source}/fork" in known else line
         for line in drawing.lines
     ]
     return replace(drawing, marks=tuple(marks), lines=(*moved, *trunks))
@@ -188,7 +186,7 @@ def _states_drawing(world: World) -> Drawing:
         Mark(
             state,
             row["agent"] or row["name"] or state,
-            SHAPE_OF.get(row["operator"], row["operator"]) if row["operator"] in {*SHAPES, *SHAPE_OF} else "resume",
+            shape_of(row["operator"]),
             layer[state],
             f"{state} {row['name'] or ''}: {row['operator']}, {count_text(row['n_tokens'])} tokens, "
             f"{bytes_text(row['nbytes'])}, {row['phase']}",
@@ -213,9 +211,7 @@ def _decided(line: Line, row: Row) -> Line:
     parts.append(f"{seconds_text(row['predicted_seconds'])} predicted, {seconds_text(row['actual_seconds'])} measured")
     if row["reason"]:
         parts.append(row["reason"])
-    return replace(
-        line, label=count_text(row["n_tokens"]), how=how, nbytes=row["nbytes"] or 0, title="\n".join(parts)
-    )
+    return replace(line, label=count_text(row["n_tokens"]), how=how, nbytes=row["nbytes"] or 0, title="\n".join(parts))
 
 
 def _deviations(edges: list[Row]) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def graph_svg(graph: Graph) -> str:
-    """G_s: lanes are agents, x is layer; ● materialize ▲ fork ◆ resume ▼ merge; data solid, state dashed, with tokens."""
+    """G_s: lanes are agents, x is layer; ● materialize ▲ fork ◆ resume ▼ merge; data solid, state dashed."""
     return svg(graph_drawing(graph_document(graph)), decisions=False)
 
 

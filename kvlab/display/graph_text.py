@@ -14,18 +14,16 @@ if TYPE_CHECKING:
 def graph_text(graph: Graph) -> str:
     """G_s for a terminal.
 
-    ``●`` materialize, ``◆`` resume, ``▼`` merge; ``▲ n`` says that a state is forked n ways; ``┄`` is a state edge with its
-    tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch.
+    ``●`` materialize, ``◆`` resume, ``▼`` merge; ``▲ n`` says that a state is forked n ways; ``┄`` is a state edge with
+    its tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch.
     """
     children: dict[str | None, list[Node]] = {}
     for node in graph.nodes:
         children.setdefault(node.parent, []).append(node)
     edges = {edge.target: edge for edge in graph.state_edges}
     together = {name for group in graph.siblings if len(group) > 1 for name in group}
-    rows = [
-        f"{graph.name}: {len(graph.nodes)} operators, {len(graph.state_edges)} state edges, "
-        f"{len(graph.data_edges)} data edges"
-    ]
+    counts = (len(graph.nodes), len(graph.state_edges), len(graph.data_edges))
+    rows = ["{}: {} operators, {} state edges, {} data edges".format(graph.name, *counts)]
 
     def show(node: Node, lead: str, *, last: bool, root: bool) -> None:
         edge = edges.get(node.id)

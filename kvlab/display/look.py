@@ -46,6 +46,13 @@ SHAPES: dict[str, str] = {"materialize": "●", "fork": "▲", "resume": "◆", 
 SHAPE_OF = {"truncate": "fork", "transfer": "resume", "load": "materialize", "reason": "resume"}
 """Operators without a shape of their own."""
 
+
+def shape_of(operator: str | None) -> str:
+    """The operator whose shape stands for ``operator``; a resume's where there is none."""
+    name = SHAPE_OF.get(operator or "", operator or "")
+    return name if name in SHAPES else "resume"
+
+
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif'
 
 

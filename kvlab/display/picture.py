@@ -73,9 +73,8 @@ def svg(drawing: Drawing, *, decisions: bool) -> str:
     most = max((line.nbytes for line in drawing.lines), default=0)
     lines = sorted(drawing.lines, key=lambda line: line.kind == "state")
     parts = [
-        f'<svg class="kv-pic" xmlns="http://www.w3.org/2000/svg" width="{frame.width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {frame.width:.0f} {height:.0f}" role="img" style="max-width:100%;height:auto" '
-        f'data-kv-graph="{escape(drawing.name)}">',
+        f'<svg class="kv-pic" xmlns="http://www.w3.org/2000/svg" {_size(frame.width, height)} role="img" ',
+        f'style="max-width:100%;height:auto" data-kv-graph="{escape(drawing.name)}">',
         f"<title>State graph of {escape(drawing.name)}</title>",
         f"<style>{variables('.kv-pic')}{_STYLE}{decision_classes('.kv-pic')}</style>",
         f'<rect class="bg" width="{frame.width:.0f}" height="{height:.0f}" rx="6"/>',
@@ -94,12 +93,16 @@ def svg(drawing: Drawing, *, decisions: bool) -> str:
     return "".join(parts)
 
 
+def _size(width: float, height: float) -> str:
+    return f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+
+
 def _frame(drawing: Drawing, head_width: float) -> _Frame:
     n_layers = 1 + max((int(mark.layer) for mark in drawing.marks), default=0)
     lanes = {lane: index for index, lane in enumerate(drawing.lanes)}
     left = MARGIN + min(200.0, max((len(_short(lane)) for lane in lanes), default=0) * CHARACTER) + 14
-    column = COLUMN if n_layers < COLUMNS_FROM else COLUMN_DENSE
-    width = max(620.0, head_width, left + column * n_layers + MARGIN)
+    least = COLUMN if n_layers < COLUMNS_FROM else COLUMN_DENSE
+    width = max(620.0, head_width, left + least * n_layers + MARGIN)
     column = (width - left - MARGIN) / n_layers
     return _Frame(left, column, LANE if len(lanes) < DENSE_FROM else LANE_DENSE, lanes, width)
 
@@ -115,7 +118,9 @@ def _lane(name: str, frame: _Frame) -> str:
     return f'{band}<text x="{frame.left - 16:.1f}" y="{y + 4:.1f}" text-anchor="end">{escape(_short(name))}</text>'
 
 
-def _route(line: Line, at: dict[str, Mark], frame: _Frame, drawing: Drawing) -> tuple[float, float, float, float, float]:
+def _route(
+    line: Line, at: dict[str, Mark], frame: _Frame, drawing: Drawing
+) -> tuple[float, float, float, float, float]:
     """Start, end, and the x where the curve leaves the source's lane."""
     a, b = at[line.source], at[line.target]
     x1, y1, x2, y2 = frame.x(a), frame.y(a.lane), frame.x(b), frame.y(b.lane)
@@ -136,12 +141,12 @@ def _line(line: Line, at: dict[str, Mark], frame: _Frame, drawing: Drawing, most
     width = THIN + (THICK - THIN) * (line.nbytes / most if most else 0)
     dash = DASHES.get(line.how or "", STATE_DASH)
     how = f' data-kv-how="{escape(line.how)}"' if line.how else ""
-    token = decision_token(line.how)
-    return f'<path class="d-{token}" {ends}{how} stroke-width="{width:.2f}" stroke-dasharray="{dash}" d="{path}">{title}</path>'
+    stroke = f'class="d-{decision_token(line.how)}" stroke-width="{width:.2f}" stroke-dasharray="{dash}"'
+    return f'<path {stroke} {ends}{how} d="{path}">{title}</path>'
 
 
 def _token_label(line: Line, at: dict[str, Mark], frame: _Frame, drawing: Drawing) -> str:
-    """On the straight part if there is one, else where the curve arrives; between the two where several states merge."""
+    """On the straight part if there is one, else where the curve arrives; half way where several states merge."""
     x1, y1, x2, y2, leave = _route(line, at, frame, drawing)
     arriving = sum(other.kind == "state" and other.target == line.target for other in drawing.lines)
     anchor = "middle"
@@ -214,4 +219,4 @@ def _legend(items: list[_Item], width: float) -> str:
 
 
 def _short(lane: str) -> str:
-    return lane if len(lane) <= 26 else f"{lane[:25]}…"  # noqa: PLR2004 (what 200 px hold)
+    return lane if len(lane) <= 26 else f"{lane[:25]}…"

@@ -23,7 +23,7 @@ def seconds_text(seconds: float | None) -> str:
     if size < _MS_BELOW:
         digits = 1 if 0 < size < _MS_BELOW / 10 else 0
         return f"{seconds * 1e3:.{digits}f} ms"
-    return f"{seconds:.{2 if size < 10 else 1}f} s"  # noqa: PLR2004 (three digits are what a measurement is good for)
+    return f"{seconds:.{2 if size < 10 else 1}f} s"
 
 
 def bytes_text(nbytes: int | None) -> str:
@@ -32,9 +32,9 @@ def bytes_text(nbytes: int | None) -> str:
         return NONE
     if abs(nbytes) < _KIB:
         return f"{nbytes} B"
-    for unit, size, digits in (("KiB", _KIB, 1), ("MiB", _MIB, 1), ("GiB", _GIB, 2)):
-        if abs(nbytes) < size * _KIB or size == _GIB:
-            break
+    unit, size, digits = next(
+        (unit for unit in (("KiB", _KIB, 1), ("MiB", _MIB, 1)) if abs(nbytes) < unit[1] * _KIB), ("GiB", _GIB, 2)
+    )
     return f"{nbytes / size:,.{digits}f} {unit}".replace(",", THIN_SPACE)
 
 
@@ -49,4 +49,4 @@ def ratio_text(value: float | None) -> str:
     """``2.3×``."""
     if value is None:
         return NONE
-    return f"{value:.2f}×" if value < 10 else f"{value:,.1f}×".replace(",", THIN_SPACE)  # noqa: PLR2004 (three digits)
+    return f"{value:.2f}×" if value < 10 else f"{value:,.1f}×".replace(",", THIN_SPACE)

@@ -39,8 +39,8 @@ def _decision_actual(e: Event) -> str:
 def _turn(e: Event) -> str:
     d = e.detail
     return (
-        f"{e.agent} answered: {count_text(d.get('n_reused'))} tokens reused, {count_text(d.get('n_prefilled'))} prefilled, "
-        f"first token after {seconds_text(e.seconds)}"
+        f"{e.agent} answered: {count_text(d.get('n_reused'))} tokens reused, "
+        f"{count_text(d.get('n_prefilled'))} prefilled, first token after {seconds_text(e.seconds)}"
     )
 
 
@@ -62,11 +62,17 @@ _SAY: dict[Kind, Callable[[Event], str]] = {
     Kind.SEGMENT_CREATED: lambda e: f"segment {_short(e.segment)} made on {e.worker}, {count_text(e.n_tokens)} tokens",
     Kind.SEGMENT_PLACED: lambda e: f"segment {_short(e.segment)} on {e.worker}: {e.detail.get('how')}",
     Kind.SEGMENT_DROPPED: lambda e: f"segment {_short(e.segment)} left {e.worker}, {bytes_text(e.nbytes)} freed",
-    Kind.SEGMENT_SENT: lambda e: f"{bytes_text(e.nbytes)} of {_short(e.segment)} went from {e.worker} to {e.detail.get('to')}",
-    Kind.SEGMENT_RECEIVED: lambda e: f"{bytes_text(e.nbytes)} of {_short(e.segment)} came to {e.worker} in {seconds_text(e.seconds)}",
+    Kind.SEGMENT_SENT: lambda e: (
+        f"{bytes_text(e.nbytes)} of {_short(e.segment)} went from {e.worker} to {e.detail.get('to')}"
+    ),
+    Kind.SEGMENT_RECEIVED: lambda e: (
+        f"{bytes_text(e.nbytes)} of {_short(e.segment)} came to {e.worker} in {seconds_text(e.seconds)}"
+    ),
     Kind.DECISION: _decision,
     Kind.DECISION_ACTUAL: _decision_actual,
-    Kind.PREFILL_CHUNK: lambda e: f"{e.agent}: {count_text(e.n_tokens)} of {count_text(e.detail.get('total'))} tokens prefilled",
+    Kind.PREFILL_CHUNK: lambda e: (
+        f"{e.agent}: {count_text(e.n_tokens)} of {count_text(e.detail.get('total'))} tokens prefilled"
+    ),
     Kind.TOKENS: lambda e: f"{e.agent}: {count_text(e.n_tokens)} more tokens",
     Kind.TURN_FINISHED: _turn,
     Kind.MEMORY: lambda e: f"{e.worker} holds {bytes_text(e.nbytes)} of K/V",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kvlab.display.comparison import Comparison, RunFigures, compare
-from kvlab.display.html import Html, decision_html, html_table
+from kvlab.display.comparison import AgentFigures, Comparison, RunFigures, compare
+from kvlab.display.html import Html, decision_html, html_table, text
 from kvlab.display.quantities import NONE, bytes_text, count_text, ratio, ratio_text, seconds_text
 from kvlab.display.worlds import Shown
 
@@ -49,7 +49,7 @@ def agent_rows(found: Comparison) -> tuple[list[str], _Rows]:
 
 def total_rows(found: Comparison) -> tuple[list[str], _Rows]:
     """Headers and cells, one row a measure."""
-    state, text = found.run, found.text
+    state, beside = found.run, found.text
     measures = (
         ("wall time", "wall_seconds", seconds_text),
         ("tokens prefilled", "n_prefilled", count_text),
@@ -59,14 +59,14 @@ def total_rows(found: Comparison) -> tuple[list[str], _Rows]:
         ("peak KV bytes", "peak_kv_bytes", bytes_text),
     )
     headers = ["total", f"{state.flow or 'this'}flow"]
-    if text is None:
-        return headers, [[label, show(getattr(state, name))] for label, name, show in measures]  # type: ignore[operator]
+    if beside is None:
+        return headers, [[label, show(getattr(state, name))] for label, name, show in measures]
     rows = [
         [
             label,
-            show(getattr(state, name)),  # type: ignore[operator]
-            show(getattr(text, name)),  # type: ignore[operator]
-            ratio_text(ratio(getattr(text, name), getattr(state, name)) or None),
+            show(getattr(state, name)),
+            show(getattr(beside, name)),
+            ratio_text(ratio(getattr(beside, name), getattr(state, name)) or None),
         ]
         for label, name, show in measures
     ]
@@ -103,8 +103,7 @@ def comparison_html(run: Shown, *textflows: Shown) -> Html:
     found = compare(run, textflows)
     headers, rows = agent_rows(found)
     cells: list[list[object]] = [
-        [*row[:-1], decision_html(agent.did) if agent.did and agent.did == agent.chosen else row[-1]]
-        for row, agent in zip(rows, found.agents, strict=True)
+        [*row[:-1], _decision_cell(agent)] for row, agent in zip(rows, found.agents, strict=True)
     ]
     total_headers, totals = total_rows(found)
     return Html(
@@ -113,6 +112,11 @@ def comparison_html(run: Shown, *textflows: Shown) -> Html:
         + html_table(totals, total_headers, numeric(total_headers))
         + f'<p class="muted">{caption(found)}</p>'
     )
+
+
+def _decision_cell(agent: AgentFigures) -> Html:
+    planned = f' <span class="muted">(planned {text(agent.chosen)})</span>' if agent.deviated else ""
+    return Html(f"{decision_html(agent.did or agent.chosen)}{planned}")
 
 
 def caption(found: Comparison) -> str:

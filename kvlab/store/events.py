@@ -13,7 +13,8 @@ from typing import Any
 class Kind(StrEnum):
     """What happened. The comment names the fields used and the keys of ``detail``."""
 
-    RUN_STARTED = "run.started"  # detail: name, flow, graph (store.graph_document), model, config, namespace, lab, environment
+    # detail: name, flow, graph (store.graph_document), model, config, namespace, lab, environment
+    RUN_STARTED = "run.started"
     RUN_FINISHED = "run.finished"  # detail: status (done|failed|cancelled), error
     WORKER_JOINED = "worker.joined"  # worker; detail: host, pid, device, threads, memory_bytes
     WORKER_LOST = "worker.lost"  # worker; detail: reason
@@ -21,7 +22,9 @@ class Kind(StrEnum):
     ACTION_STARTED = "action.started"  # action, worker, agent; detail: op, threads (sent by the worker)
     ACTION_FINISHED = "action.finished"  # action, worker, agent, seconds; detail: op
     ACTION_FAILED = "action.failed"  # action, worker, agent; detail: op, error
-    STATE_CREATED = "state.created"  # state, agent, n_tokens (whole path), nbytes (own segments); detail: name, operator, parents, segments, exact, note, preview
+    # state, agent, n_tokens (whole path), nbytes (own segments);
+    # detail: name, operator, parents, segments, exact, note, preview
+    STATE_CREATED = "state.created"
     STATE_PHASE = "state.phase"  # state; detail: now, then
     SEGMENT_CREATED = "segment.created"  # segment, worker, n_tokens, nbytes; detail: parent, start, n_prompt, checksum
     SEGMENT_PLACED = "segment.placed"  # segment, worker, nbytes; detail: how (computed|map|transfer|restored)
@@ -32,7 +35,8 @@ class Kind(StrEnum):
     DECISION_ACTUAL = "decision.actual"  # edge, seconds; detail: how, worker, nbytes, terms, because
     PREFILL_CHUNK = "prefill.chunk"  # agent, worker, action, n_tokens (done); detail: total
     TOKENS = "tokens"  # agent, worker, action, n_tokens; detail: ids
-    TURN_FINISHED = "turn.finished"  # agent, state, n_tokens (new prompt tokens), seconds (TTFT); detail: see Turn in bench/metrics.py
+    # agent, state, n_tokens (new prompt tokens), seconds (TTFT); detail: see Turn in bench/metrics.py
+    TURN_FINISHED = "turn.finished"
     MEMORY = "memory"  # worker, nbytes (KV held); detail: pss_bytes, kv_unique_bytes
     NOTE = "note"  # detail: text, level
 

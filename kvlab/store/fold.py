@@ -82,7 +82,7 @@ class World:
 
     @property
     def peak_kv_bytes(self) -> int:
-        """Peak KV bytes: the larger of what placements account for and what workers measured, work in progress included.
+        """Peak KV bytes: the larger of what placements account for and what workers measured, unfinished work too.
 
         Both miss something (samples lie between moments, placements know no unfinished work), so the truth is no less.
         """

@@ -114,7 +114,9 @@ def _end_stay(world: World, row: dict[str, Any], seq: int, event: Event) -> None
     row.update(dropped_seq=seq, dropped_ns=event.time_ns)
     if not copies:
         del world.held[row["segment"]]
-    placed = Event(event.kind, event.time_ns, event.source, event.source_seq, segment=row["segment"], worker=row["worker"])
+    placed = Event(
+        event.kind, event.time_ns, event.source, event.source_seq, segment=row["segment"], worker=row["worker"]
+    )
     _account(world, placed, _distinct(world, copies) - before, -(row["nbytes"] or 0), -1)
 
 

@@ -17,12 +17,12 @@ _TURN = ("n_prefilled", "n_reused", "n_generated", "ttft_seconds", "queue_second
 _TURN_REST = ("overhead_seconds", "finish", "token_ids", "text", "prompt_tokens")
 
 
-def run_started(world: World, seq: int, event: Event) -> None:
+def run_started(world: World, _seq: int, event: Event) -> None:
     """The run has begun."""
     world.run = {**event.detail, "started_ns": event.time_ns}
 
 
-def run_finished(world: World, seq: int, event: Event) -> None:
+def run_finished(world: World, _seq: int, event: Event) -> None:
     """The run is over, well or not."""
     world.run = {**world.run, **event.detail, "finished_ns": event.time_ns}
 

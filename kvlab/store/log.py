@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 
@@ -64,7 +65,9 @@ class EventLog:
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise InvalidInput(f"{self.path} exists; a log is never written twice", hint="make a new run folder") from None
+            raise InvalidInput(
+                f"{self.path} exists; a log is never written twice", hint="make a new run folder"
+            ) from None
         # Held for the life of the writer, so that remove_run can tell a live run.
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._write(schema.EVENTS.serialize())
@@ -117,7 +120,7 @@ class EventLog:
             os.close(self._file)
             self._file = -1
 
-    def __enter__(self) -> EventLog:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -216,13 +219,14 @@ def whole_length(path: Path) -> int:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            while (length := _frame_length(file.fileno(), end)) and end + length <= size:
+            while (length := _frame_length(file.fileno(), end)) > 0 and end + length <= size:
                 end += length
     except OSError as error:
         raise RunUnreadable(f"{path} cannot be read: {error.strerror}", hint="is this a run folder?") from error
     if end == 0:
         raise RunUnreadable(
-            f"{path} ends before its schema does ({size} bytes)", hint="the run died as it began; there is nothing in it"
+            f"{path} ends before its schema does ({size} bytes)",
+            hint="the run died as it began; there is nothing in it",
         )
     return end
 
@@ -238,7 +242,7 @@ def _frame_length(file: int, at: int) -> int:
     metadata = os.pread(file, n_metadata, at + 8)
     if len(metadata) < n_metadata:
         return 0
-    return 8 + n_metadata + _body_length(metadata)
+    return 8 + int(n_metadata) + _body_length(metadata)
 
 
 def _body_length(metadata: bytes) -> int:

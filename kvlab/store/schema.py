@@ -147,7 +147,11 @@ EDGES = _table(
     ("worker", _TEXT, "worker chosen"),
     ("reason", _TEXT, "why"),
     ("predicted_seconds", _REAL, "s: of the chosen alternative (predicted)"),
-    ("alternatives", _TEXT, "JSON: [{how, worker, seconds, terms: {name: s}, nbytes, missing_tokens, excluded}] (predicted)"),
+    (
+        "alternatives",
+        _TEXT,
+        "JSON: [{how, worker, seconds, terms: {name: s}, nbytes, missing_tokens, excluded}] (predicted)",
+    ),
     ("actual_how", _TEXT, "what was done; null while undecided"),
     ("actual_worker", _TEXT, "where"),
     ("actual_seconds", _REAL, "s: what it cost (measured)"),

@@ -54,7 +54,9 @@ def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tenso
     """
     target = Path(folder)
     if target.exists():
-        raise InvalidInput(f"{target} exists; saved states are never written over", hint="remove it or take another name")
+        raise InvalidInput(
+            f"{target} exists; saved states are never written over", hint="remove it or take another name"
+        )
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     page: dict[str, Any] = {"format_version": FORMAT_VERSION, "layout": LAYOUT, "metadata": metadata, "segments": []}
     _json(page)
@@ -97,21 +99,34 @@ def load_payloads(folder: str | os.PathLike[str]) -> tuple[list[torch.Tensor], d
     ChecksumMismatch
         If the bytes of a segment are not those that were written.
     """
+    source = Path(folder)
+    page = _page(source)
+    return [_load(source, told) for told in page["segments"]], page["metadata"]
+
+
+def load_payload(folder: str | os.PathLike[str], index: int) -> torch.Tensor:
+    """The payload number ``index`` of a folder, checked. Raises as :func:`load_payloads` does."""
+    source = Path(folder)
+    return _load(source, _page(source)["segments"][index])
+
+
+def load_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The metadata of a folder, without reading its payloads. Raises as :func:`load_payloads` does."""
+    metadata: dict[str, Any] = _page(Path(folder))["metadata"]
+    return metadata
+
+
+def _load(source: Path, told: dict[str, Any]) -> torch.Tensor:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    source = Path(folder)
-    page = _page(source)
-    payloads = []
-    for told in page["segments"]:
-        file = source / told["file"]
-        _check(file, told)
-        try:
-            payload = load_file(file)[_KEY]
-        except (SafetensorError, KeyError) as error:
-            raise RunUnreadable(f"{file} is not a payload: {error}", hint="evict it and let it be recomputed") from error
-        payloads.append(payload)
-    return payloads, page["metadata"]
+    file = source / told["file"]
+    _check(file, told)
+    try:
+        payload: torch.Tensor = load_file(file)[_KEY]
+    except (SafetensorError, KeyError) as error:
+        raise RunUnreadable(f"{file} is not a payload: {error}", hint="evict it and let it be recomputed") from error
+    return payload
 
 
 def _write(path: Path, payload: torch.Tensor) -> dict[str, Any]:
@@ -127,7 +142,8 @@ def _write(path: Path, payload: torch.Tensor) -> dict[str, Any]:
     header += b" " * (-len(header) % 8)
     digest = xxhash.xxh3_128()
     with path.open("wb") as file:
-        for piece in (struct.pack("<Q", len(header)), header, *_pieces(whole, nbytes)):
+        pieces: list[bytes | memoryview] = [struct.pack("<Q", len(header)), header, *_pieces(whole, nbytes)]
+        for piece in pieces:
             digest.update(piece)
             file.write(piece)
         file.flush()
@@ -148,7 +164,9 @@ def _json(page: dict[str, Any]) -> str:
     try:
         return json.dumps(page, indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"metadata of saved payloads is not JSON: {error}", hint="plain numbers, strings, lists") from error
+        raise InvalidInput(
+            f"metadata of saved payloads is not JSON: {error}", hint="plain numbers, strings, lists"
+        ) from error
 
 
 def _page(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,8 @@ def _load() -> ModuleType:
     name = "kvlab_tests_review_run"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("review_run.py"))
-        assert spec and spec.loader
+        assert spec is not None
+        assert spec.loader is not None
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[name]

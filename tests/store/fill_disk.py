@@ -33,4 +33,4 @@ told = {
     "rows_when_full": full,
     "whole_batches_only": whole,
 }
-print(json.dumps(told))
+sys.stdout.write(json.dumps(told))

@@ -25,7 +25,7 @@ ANSWERS = {
     "reviewer-1": "With n = 12 no effect of this size can be told from noise.",
     "reviewer-2": "Without a baseline the gain has nothing to stand on.",
     "reviewer-3": "The abstract says “always”; the data say “twice”.",
-    "editor": "Major revision: measure against a baseline, report intervals, soften the abstract. <script>alert(1)</script>",
+    "editor": "Major revision: measure against a baseline, soften the abstract. <script>alert(1)</script>",
 }
 
 
@@ -62,11 +62,18 @@ class Teller:
     events: list[Event] = field(default_factory=list)
     seconds: float = 0.0
     numbers: dict[str, int] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
 
     def tell(self, kind: Kind, source: str = "conductor", **values: Any) -> None:
         number = self.numbers.get(source, 0)
         self.numbers[source] = number + 1
         self.events.append(Event(kind, START_NS + round(self.seconds * 1e9), source, number, **values))
+
+    def sample(self, worker: str, change: int) -> None:
+        """A worker looks at its memory after K/V came or went."""
+        held = self.held[worker] = self.held.get(worker, 0) + change
+        detail = {"pss_bytes": (800 << 20) + held, "kv_unique_bytes": held}
+        self.tell(Kind.MEMORY, worker, worker=worker, nbytes=held, detail=detail)
 
 
 def _alternatives(n_tokens: int, prefill: float, link: float, home: str) -> list[dict[str, Any]]:
@@ -116,7 +123,13 @@ def review_events(flow: str = "state", prefill: float = 0.0011, link: float = 60
         },
     )
     for worker in ("w0", "w1"):
-        detail = {"host": "laptop", "pid": 4000 + int(worker[1]), "device": "cpu", "threads": 1, "memory_bytes": 4 << 30}
+        detail = {
+            "host": "laptop",
+            "pid": 4000 + int(worker[1]),
+            "device": "cpu",
+            "threads": 1,
+            "memory_bytes": 4 << 30,
+        }
         tell(Kind.WORKER_JOINED, worker=worker, detail=detail)
     if flow == "state":
         _state_flow(teller, prefill, link)
@@ -128,14 +141,21 @@ def review_events(flow: str = "state", prefill: float = 0.0011, link: float = 60
     return teller.events
 
 
-def _segment(teller: Teller, name: str, worker: str, parent: str | None, start: int, n_tokens: int, n_prompt: int) -> None:
+def _segment(
+    teller: Teller, name: str, worker: str, parent: str | None, start: int, n_tokens: int, n_prompt: int
+) -> None:
     nbytes = n_tokens * BYTES_PER_TOKEN
     detail = {"parent": parent, "start": start, "n_prompt": n_prompt, "checksum": f"xxh3:{name}"}
-    teller.tell(Kind.SEGMENT_CREATED, worker, segment=name, worker=worker, n_tokens=n_tokens, nbytes=nbytes, detail=detail)
+    teller.tell(
+        Kind.SEGMENT_CREATED, worker, segment=name, worker=worker, n_tokens=n_tokens, nbytes=nbytes, detail=detail
+    )
     teller.tell(Kind.SEGMENT_PLACED, worker, segment=name, worker=worker, nbytes=nbytes, detail={"how": "computed"})
+    teller.sample(worker, nbytes)
 
 
-def _state(teller: Teller, name: str, agent: str, operator: str, parents: list[str], segments: list[str], n: int) -> None:
+def _state(
+    teller: Teller, name: str, agent: str, operator: str, parents: list[str], segments: list[str], n: int
+) -> None:
     own = n - (PAPER if operator == "resume" else 0) - (QUESTION + ANSWER if len(segments) == 3 else 0)
     detail = {
         "name": agent,
@@ -150,15 +170,25 @@ def _state(teller: Teller, name: str, agent: str, operator: str, parents: list[s
     teller.tell(Kind.STATE_PHASE, state=name, detail={"now": "materialized", "then": "resident"})
 
 
-def _turn(teller: Teller, agent: str, worker: str, state: str | None, reused: int, prefilled: int, prefill: float) -> None:
+def _turn(
+    teller: Teller, agent: str, worker: str, state: str | None, reused: int, prefilled: int, prefill: float
+) -> None:
     action = f"a-{agent}"
     teller.tell(Kind.ACTION_PLANNED, action=action, agent=agent, detail={"op": "reason", "subject": agent})
-    teller.tell(Kind.ACTION_STARTED, worker, action=action, worker=worker, agent=agent, detail={"op": "reason", "threads": 1})
+    teller.tell(
+        Kind.ACTION_STARTED, worker, action=action, worker=worker, agent=agent, detail={"op": "reason", "threads": 1}
+    )
     step = max(1, prefilled // 2)
     for done in (step, prefilled):
         teller.seconds += prefill * prefilled / 2
         teller.tell(
-            Kind.PREFILL_CHUNK, worker, agent=agent, worker=worker, action=action, n_tokens=done, detail={"total": prefilled}
+            Kind.PREFILL_CHUNK,
+            worker,
+            agent=agent,
+            worker=worker,
+            action=action,
+            n_tokens=done,
+            detail={"total": prefilled},
         )
     ttft = prefill * prefilled + 0.04
     ids = [(index * 7 + len(agent)) % 900 for index in range(ANSWER)]
@@ -169,7 +199,13 @@ def _turn(teller: Teller, agent: str, worker: str, state: str | None, reused: in
             Kind.TOKENS, worker, agent=agent, worker=worker, action=action, n_tokens=len(some), detail={"ids": some}
         )
     teller.tell(
-        Kind.ACTION_FINISHED, worker, action=action, worker=worker, agent=agent, seconds=ttft + 0.96, detail={"op": "reason"}
+        Kind.ACTION_FINISHED,
+        worker,
+        action=action,
+        worker=worker,
+        agent=agent,
+        seconds=ttft + 0.96,
+        detail={"op": "reason"},
     )
     turn = Turn(
         n_prefilled=prefilled,
@@ -190,7 +226,9 @@ def _turn(teller: Teller, agent: str, worker: str, state: str | None, reused: in
     teller.tell(Kind.TURN_FINISHED, agent=agent, state=state, n_tokens=prefilled, seconds=ttft, detail=detail)
 
 
-def _edge(teller: Teller, source: str, target: str, how: str, worker: str, n_tokens: int, prefill: float, link: float) -> None:
+def _edge(
+    teller: Teller, source: str, target: str, how: str, worker: str, n_tokens: int, prefill: float, link: float
+) -> None:
     alternatives = _alternatives(n_tokens, prefill, link, "w0")
     chosen = next(row for row in alternatives if row["how"] == how and row["worker"] == worker)
     detail = {
@@ -205,7 +243,9 @@ def _edge(teller: Teller, source: str, target: str, how: str, worker: str, n_tok
     teller.tell(Kind.DECISION, edge=f"{source}->{target}", agent=target, detail=detail)
 
 
-def _actual(teller: Teller, source: str, target: str, how: str, worker: str, seconds: float, because: str | None) -> None:
+def _actual(
+    teller: Teller, source: str, target: str, how: str, worker: str, seconds: float, because: str | None
+) -> None:
     terms = {"queue": 0.0, "overhead": 0.011, {"recompute": "prefill"}.get(how, "transfer"): seconds - 0.011}
     nbytes = (PAPER + QUESTION + ANSWER) * BYTES_PER_TOKEN if how == "transfer" else 0
     detail = {"how": how, "worker": worker, "terms": terms, "nbytes": nbytes, "because": because}
@@ -214,7 +254,9 @@ def _actual(teller: Teller, source: str, target: str, how: str, worker: str, sec
 
 def _move(teller: Teller, segment: str, n_tokens: int, link: float) -> None:
     nbytes = n_tokens * BYTES_PER_TOKEN
-    teller.tell(Kind.SEGMENT_SENT, "w0", segment=segment, worker="w0", nbytes=nbytes, detail={"to": "w1", "how": "frames"})
+    teller.tell(
+        Kind.SEGMENT_SENT, "w0", segment=segment, worker="w0", nbytes=nbytes, detail={"to": "w1", "how": "frames"}
+    )
     teller.seconds += nbytes / link
     teller.tell(
         Kind.SEGMENT_RECEIVED,
@@ -226,15 +268,36 @@ def _move(teller: Teller, segment: str, n_tokens: int, link: float) -> None:
         detail={"from": "w0", "how": "frames"},
     )
     teller.tell(Kind.SEGMENT_PLACED, "w1", segment=segment, worker="w1", nbytes=nbytes, detail={"how": "transfer"})
+    teller.sample("w1", nbytes)
 
 
 def _state_flow(teller: Teller, prefill: float, link: float) -> None:
     tell, own = teller.tell, QUESTION + ANSWER
-    tell(Kind.ACTION_PLANNED, action="a-paper", agent="context:paper", detail={"op": "materialize", "subject": "context:paper"})
-    tell(Kind.ACTION_STARTED, "w0", action="a-paper", worker="w0", agent="context:paper", detail={"op": "materialize", "threads": 2})
+    tell(
+        Kind.ACTION_PLANNED,
+        action="a-paper",
+        agent="context:paper",
+        detail={"op": "materialize", "subject": "context:paper"},
+    )
+    tell(
+        Kind.ACTION_STARTED,
+        "w0",
+        action="a-paper",
+        worker="w0",
+        agent="context:paper",
+        detail={"op": "materialize", "threads": 2},
+    )
     for done in (512, PAPER):
         teller.seconds += prefill * 512
-        tell(Kind.PREFILL_CHUNK, "w0", agent="context:paper", worker="w0", action="a-paper", n_tokens=done, detail={"total": PAPER})
+        tell(
+            Kind.PREFILL_CHUNK,
+            "w0",
+            agent="context:paper",
+            worker="w0",
+            action="a-paper",
+            n_tokens=done,
+            detail={"total": PAPER},
+        )
     _segment(teller, "seg-paper", "w0", None, 0, PAPER, PAPER)
     tell(
         Kind.ACTION_FINISHED,
@@ -246,7 +309,6 @@ def _state_flow(teller: Teller, prefill: float, link: float) -> None:
         detail={"op": "materialize"},
     )
     _state(teller, "s0", "context:paper", "materialize", [], ["seg-paper"], PAPER)
-    tell(Kind.MEMORY, "w0", worker="w0", nbytes=PAPER * BYTES_PER_TOKEN, detail={"pss_bytes": 900 << 20, "kv_unique_bytes": 47185920})
     _edge(teller, "context:paper", "planner", "in place", "w0", PAPER, prefill, link)
     _turn(teller, "planner", "w0", "s1", PAPER, QUESTION, prefill)
     _actual(teller, "context:paper", "planner", "in place", "w0", 0.039, None)
@@ -260,11 +322,18 @@ def _state_flow(teller: Teller, prefill: float, link: float) -> None:
             _move(teller, "seg-paper", PAPER, link)
             _move(teller, "seg-planner", own, link)
         if index == 4:
-            reused, prefilled, did, because = PAPER, QUESTION + own, "recompute", "w0 did not send seg-planner within 2 s"
+            reused, prefilled, did, because = (
+                PAPER,
+                QUESTION + own,
+                "recompute",
+                "w0 did not send seg-planner within 2 s",
+            )
         _turn(teller, name, worker, f"s{index}", reused, prefilled, prefill)
         _actual(teller, "planner", name, did, worker, 0.04 if did == "in place" else 0.9, because)
         _segment(teller, f"seg-{name}", worker, "seg-planner", PAPER + own, own, QUESTION)
-        _state(teller, f"s{index}", name, "resume", ["s1"], ["seg-paper", "seg-planner", f"seg-{name}"], PAPER + 2 * own)
+        _state(
+            teller, f"s{index}", name, "resume", ["s1"], ["seg-paper", "seg-planner", f"seg-{name}"], PAPER + 2 * own
+        )
     _edge(teller, "context:paper", "editor", "in place", "w0", PAPER, prefill, link)
     _turn(teller, "editor", "w0", "s5", PAPER, QUESTION + 3 * ANSWER, prefill)
     _actual(teller, "context:paper", "editor", "in place", "w0", 0.037, None)
@@ -272,19 +341,18 @@ def _state_flow(teller: Teller, prefill: float, link: float) -> None:
     _segment(teller, "seg-editor", "w0", "seg-paper", PAPER, n_editor, QUESTION + 3 * ANSWER)
     _state(teller, "s5", "editor", "resume", ["s0"], ["seg-paper", "seg-editor"], PAPER + n_editor)
     tell(Kind.SEGMENT_DROPPED, "w1", segment="seg-reviewer-2", worker="w1", nbytes=own * BYTES_PER_TOKEN)
+    teller.sample("w1", -own * BYTES_PER_TOKEN)
     tell(Kind.STATE_PHASE, state="s3", detail={"now": "resident", "then": "evictable"})
     tell(Kind.STATE_PHASE, state="s3", detail={"now": "evictable", "then": "evicted"})
-    for worker, nbytes in (("w0", 71 << 20), ("w1", 54 << 20)):
-        tell(Kind.MEMORY, worker, worker=worker, nbytes=nbytes, detail={"pss_bytes": 930 << 20, "kv_unique_bytes": nbytes})
 
 
 def _text_flow(teller: Teller, prefill: float) -> None:
+    """As a text road: K/V of a turn is held while the turn lasts, and no segment is made of it."""
     prompts = {"planner": PAPER + QUESTION, "editor": PAPER + QUESTION + 3 * ANSWER}
     for index, agent in enumerate(AGENTS):
         n_prompt = prompts.get(agent, PAPER + 2 * QUESTION + ANSWER)
         worker = f"w{index % 2}"
+        nbytes = (n_prompt + ANSWER) * BYTES_PER_TOKEN
+        teller.sample(worker, nbytes)
         _turn(teller, agent, worker, None, 0, n_prompt, prefill)
-        _segment(teller, f"seg-{agent}", worker, None, 0, n_prompt + ANSWER, n_prompt)
-        teller.tell(
-            Kind.SEGMENT_DROPPED, worker, segment=f"seg-{agent}", worker=worker, nbytes=(n_prompt + ANSWER) * BYTES_PER_TOKEN
-        )
+        teller.sample(worker, -nbytes)

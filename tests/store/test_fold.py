@@ -128,7 +128,9 @@ def sampled(worker: str, nbytes: int, own: int | None) -> Event:
 
 
 def test_samples_add_up_what_each_worker_alone_holds() -> None:
-    world = fold([joined("a", "h"), joined("b", "h"), sampled("a", 100, 100), sampled("b", 120, 20), sampled("a", 0, 0)])
+    world = fold(
+        [joined("a", "h"), joined("b", "h"), sampled("a", 100, 100), sampled("b", 120, 20), sampled("a", 0, 0)]
+    )
     assert world.peak_sampled_bytes == world.peak_kv_bytes == 120
     assert sum(world.sampled.values()) == 20
     world.apply(placed("s", "a", 500))
@@ -150,20 +152,29 @@ def test_siblings_in_one_batch_are_agents_of_their_own() -> None:
     world = fold([Event(Kind.ACTION_STARTED, 0, "w", 0, agent="a, b", action="x", worker="w", detail={"op": "resume"})])
     assert [(row["agent"], row["status"]) for row in world.rows["agents"]] == [("a", "running"), ("b", "running")]
     graph = {"nodes": [{"id": "a, b"}]}
-    world = fold([Event(Kind.RUN_STARTED, 0, "c", 0, detail={"graph": graph}), Event(Kind.TOKENS, 0, "w", 0, agent="a, b", n_tokens=2)])
+    world = fold(
+        [
+            Event(Kind.RUN_STARTED, 0, "c", 0, detail={"graph": graph}),
+            Event(Kind.TOKENS, 0, "w", 0, agent="a, b", n_tokens=2),
+        ]
+    )
     assert [(row["agent"], row["n_generated"]) for row in world.rows["agents"]] == [("a, b", 2)]
 
 
 def test_a_state_that_is_planned_first_is_one_row() -> None:
     planned = Event(Kind.STATE_PHASE, 1, "c", 0, state="s", detail={"now": "planned", "then": "materialized"})
-    made = Event(Kind.STATE_CREATED, 2, "c", 1, state="s", agent="a", n_tokens=3, nbytes=9, detail={"operator": "resume"})
+    made = Event(
+        Kind.STATE_CREATED, 2, "c", 1, state="s", agent="a", n_tokens=3, nbytes=9, detail={"operator": "resume"}
+    )
     (row,) = fold([planned, made]).table("states").to_pylist()
     assert (row["phase"], row["operator"], row["n_tokens"], row["exact"]) == ("materialized", "resume", 3, True)
 
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["place", "map", "transfer", "drop", "lose"]), st.sampled_from("abc"), st.sampled_from(["s1", "s2"])
+        st.sampled_from(["place", "map", "transfer", "drop", "lose"]),
+        st.sampled_from("abc"),
+        st.sampled_from(["s1", "s2"]),
     ),
     max_size=40,
 )

@@ -149,8 +149,7 @@ def test_another_process_follows_a_live_log(tmp_path: Path) -> None:
     log.append([note(4), note(5)])
     log.flush()
     script = (
-        "import sys; from kvlab.store.log import follow;"
-        "print(follow(sys.argv[1], int(sys.argv[2]))['seq'].to_pylist())"
+        "import sys; from kvlab.store.log import follow;print(follow(sys.argv[1], int(sys.argv[2]))['seq'].to_pylist())"
     )
 
     def seen_after(seq: int) -> list[int]:
@@ -232,7 +231,11 @@ def test_a_full_disk_is_named_and_costs_nothing_that_was_written(tmp_path: Path)
     """A real limit on the file's size, in a process of its own; lifted, what waited is written."""
     script = Path(__file__).with_name("fill_disk.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "e.arrows")], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script), str(tmp_path / "e.arrows")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -17,7 +17,7 @@ from kvlab.store.runs import list_runs, new_run_folder, open_run, remove_run, ru
 NOON = 1_700_000_000_000_000_000
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KVLAB_RUNS", str(tmp_path / "runs"))
     return tmp_path / "runs"
@@ -40,7 +40,7 @@ def test_the_root_is_the_variable_or_runs_here(monkeypatch: pytest.MonkeyPatch) 
     assert runs_root() == Path("runs")
 
 
-def test_a_run_opens_and_says_what_it_is(root: Path, events: list[Event]) -> None:
+def test_a_run_opens_and_says_what_it_is(events: list[Event]) -> None:
     run = open_run(make(events))
     assert (run.name, run.complete, run.events.num_rows) == ("review", True, len(events))
     assert run.tables["agents"].num_rows == 6
@@ -52,7 +52,7 @@ def test_a_run_opens_and_says_what_it_is(root: Path, events: list[Event]) -> Non
     assert "planner" in run._repr_html_()
 
 
-def test_any_earlier_moment_is_the_fold_of_its_events(root: Path, events: list[Event]) -> None:
+def test_any_earlier_moment_is_the_fold_of_its_events(events: list[Event]) -> None:
     run = open_run(make(events))
     for k in (0, 1, 37, len(events)):
         assert run.at(k).rows == fold(events[:k]).rows
@@ -61,12 +61,12 @@ def test_any_earlier_moment_is_the_fold_of_its_events(root: Path, events: list[E
             run.at(k)
 
 
-def test_an_unknown_table_names_the_nearest(root: Path, events: list[Event]) -> None:
+def test_an_unknown_table_names_the_nearest(events: list[Event]) -> None:
     with pytest.raises(KeyError, match="'placements'"):
         open_run(make(events)).tables["placement"]
 
 
-def test_a_run_being_written_is_readable_and_says_that_it_is_not_whole(root: Path, events: list[Event]) -> None:
+def test_a_run_being_written_is_readable_and_says_that_it_is_not_whole(events: list[Event]) -> None:
     folder = new_run_folder("live")
     folder.log.append(events[:10])
     folder.log.flush()
@@ -101,21 +101,21 @@ def test_runs_are_listed_oldest_first_and_found_by_name(root: Path, events: list
     assert open_run(first.name).path == first
 
 
-def test_what_is_no_run_is_refused(root: Path, tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunUnreadable):
         open_run(tmp_path)
     with pytest.raises(RunUnreadable):
         open_run("no-such-run")
 
 
-def test_a_damaged_configuration_is_named(root: Path, events: list[Event]) -> None:
+def test_a_damaged_configuration_is_named(events: list[Event]) -> None:
     path = make(events)
     (path / "run.json").write_text("{")
     with pytest.raises(RunUnreadable, match=r"run\.json is damaged"):
         _ = open_run(path).config
 
 
-def test_remove_deletes_a_run_and_nothing_else(root: Path, tmp_path: Path, events: list[Event]) -> None:
+def test_remove_deletes_a_run_and_nothing_else(tmp_path: Path, events: list[Event]) -> None:
     path = make(events)
     other = tmp_path / "precious"
     other.mkdir()
@@ -128,7 +128,7 @@ def test_remove_deletes_a_run_and_nothing_else(root: Path, tmp_path: Path, event
     assert not path.exists()
 
 
-def test_a_run_still_written_is_not_removed(root: Path, events: list[Event]) -> None:
+def test_a_run_still_written_is_not_removed() -> None:
     folder = new_run_folder("live")
     with pytest.raises(InvalidInput, match="still being written"):
         remove_run(folder.path)
@@ -136,7 +136,7 @@ def test_a_run_still_written_is_not_removed(root: Path, events: list[Event]) -> 
     remove_run(folder.path)
 
 
-def test_opening_needs_neither_torch_nor_dask(root: Path, events: list[Event]) -> None:
+def test_opening_needs_neither_torch_nor_dask(events: list[Event]) -> None:
     script = (
         "import sys; from kvlab.store.runs import open_run; run = open_run(sys.argv[1]);"
         "str(run), run._repr_html_(), run.tables['edges'];"

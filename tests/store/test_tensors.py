@@ -106,7 +106,9 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("layout", "other.v9"), ("format_version", 2)])
-def test_an_unknown_layout_or_version_is_refused_also_when_well_written(tmp_path: Path, field: str, value: object) -> None:
+def test_an_unknown_layout_or_version_is_refused_also_when_well_written(
+    tmp_path: Path, field: str, value: object
+) -> None:
     save_payloads(tmp_path / "s", [payload(2)], {})
     page = json.loads((tmp_path / "s" / "payloads.json").read_text())
     del page["xxh3_128"]

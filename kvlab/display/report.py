@@ -1,0 +1,70 @@
+"""Writing a report: a page, a summary, or a folder with everything."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvlab.display.report_page import page
+from kvlab.display.report_runs import Told
+from kvlab.display.summary import csv_text, document, markdown
+from kvlab.display.worlds import Shown
+from kvlab.errors import InvalidInput
+
+COMPLETE = "_COMPLETE"
+
+
+def write_report(
+    path: str | os.PathLike[str], runs: Sequence[Shown], *, title: str | None = None, redact: bool = False
+) -> Path:
+    """Write what came of ``runs`` to ``path`` and return it. An earlier report there is replaced.
+
+    Parameters
+    ----------
+    path
+        ``….html`` (one page that needs nothing else), ``….md``, ``….json``, or a folder, which gets all of them,
+        ``summary.csv``, ``environment.json``, and ``_COMPLETE`` last.
+    runs
+        Saved runs, live ones, or worlds. The first stateflow run is compared with the textflow runs of its workflow.
+    title
+        Instead of the workflow's name.
+    redact
+        Leave out every text that a person or a model wrote.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no runs, or the ending of ``path`` is none of these.
+    """
+    target = Path(path)
+    told = Told(runs, title, redact=redact)
+    forms = {".html": page, ".md": markdown, ".json": _json}
+    if target.suffix in forms and not target.is_dir():
+        _write(target, forms[target.suffix](told))
+        return target
+    if target.suffix and not target.is_dir():
+        raise InvalidInput(f"a report cannot be written as {target.name!r}", hint="a folder, .html, .md or .json")
+    target.mkdir(parents=True, exist_ok=True)
+    (target / COMPLETE).unlink(missing_ok=True)
+    _write(target / "report.html", page(told))
+    _write(target / "summary.json", _json(told))
+    _write(target / "summary.md", markdown(told))
+    _write(target / "summary.csv", csv_text(told))
+    _write(target / "environment.json", json.dumps(dict(told.environments), indent=2, ensure_ascii=False) + "\n")
+    _write(target / COMPLETE, "")
+    return target
+
+
+def _json(told: Told) -> str:
+    return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """Draft, then rename: who reads at the same time sees the old report or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    # A lone surrogate in a text has no UTF-8 form; it is shown as a question mark.
+    draft.write_text(text, encoding="utf-8", errors="replace")
+    draft.replace(path)
