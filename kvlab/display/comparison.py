@@ -61,7 +61,7 @@ class RunFigures:
     n_reused: int
     n_generated: int
     bytes_moved: int
-    peak_kv_bytes: int
+    peak_kv_bytes: int | None
 
     @property
     def share_reused(self) -> float | None:

@@ -70,7 +70,7 @@ def _alternative(row: Row, told: dict[str, Any], terms: list[str], slowest: floa
 def _actual(row: Row, actual: dict[str, float], terms: list[str], slowest: float) -> list[object]:
     off = ""
     if row["actual_how"] == row["chosen"] and row["predicted_seconds"] and row["actual_seconds"] is not None:
-        off = f" {row['actual_seconds'] / row['predicted_seconds'] - 1:+.0%}"
+        off = f" {row['actual_seconds'] / row['predicted_seconds'] - 1:+.0%}".replace("-", "−")
     return [
         Html(f'<span class="did">did {decision_html(row["actual_how"])}</span>'),
         row["actual_worker"],

@@ -122,10 +122,9 @@ def run_drawing(world: World) -> Drawing:
     title = f"{plan.name}, {world.flow}flow"
     marks = _marks_that_ran(world, plan)
     drawn = {mark.id for mark in marks}
-    lines = [line for line in _without_forks(plan) if {line.source, line.target} <= drawn]
+    lines = _without_forks(plan)
     if world.flow == "text":
-        # What would be handed on as state is handed on as text.
-        lines = [Line(line.source, line.target, "data", title=f"text of {line.source}") for line in lines]
+        lines = _as_text(lines, drawn)
         note = "textflow: every agent prefills its whole prompt · +n: prompt tokens prefilled (measured)"
         return Drawing(title, tuple(marks), tuple(lines), note=note)
     decided = {(row["source"], row["target"]): row for row in world.rows["edges"]}
@@ -134,6 +133,19 @@ def run_drawing(world: World) -> Drawing:
     remarks = tuple(dict.fromkeys([*plan.remarks, *_deviations(world.rows["edges"])]))
     note = "on state edges: tokens of state · width: bytes to move · +n: prompt tokens prefilled (measured)"
     return with_forks(Drawing(title, tuple(marks), tuple(lines), remarks, note))
+
+
+def _as_text(lines: list[Line], drawn: set[str]) -> list[Line]:
+    """What would be handed on as state is handed on as text, from the nearest node that ran."""
+    above = {line.target: line.source for line in lines if line.kind == "state"}
+    found: dict[tuple[str, str], Line] = {}
+    for line in lines:
+        source: str | None = line.source
+        while source is not None and source not in drawn:
+            source = above.get(source)
+        if source is not None and line.target in drawn:
+            found[source, line.target] = Line(source, line.target, "data", title=f"text of {source}")
+    return list(found.values())
 
 
 def _marks_that_ran(world: World, plan: Drawing) -> list[Mark]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kvlab.display.html import Html
+from kvlab.display.html import Html, text
 from kvlab.display.quantities import bytes_text, seconds_text
 from kvlab.store.fold import World
 
@@ -64,7 +64,7 @@ def memory_svg(runs: Sequence[tuple[str, World]]) -> Html:
         while any(abs(name_y - other) < 13 for other in taken):
             name_y += 13
         taken.append(name_y)
-        parts.append(f'<text x="{end + 6:.1f}" y="{name_y:.1f}">{Html(label)}</text>')
+        parts.append(f'<text x="{end + 6:.1f}" y="{name_y:.1f}">{text(label)}</text>')
     return Html("".join([*parts, "</svg>"]))
 
 

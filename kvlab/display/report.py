@@ -7,6 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyarrow import parquet
+
+from kvlab.display.report_files import table_files, trace
 from kvlab.display.report_page import page
 from kvlab.display.report_runs import Told
 from kvlab.display.summary import csv_text, document, markdown
@@ -25,7 +28,8 @@ def write_report(
     ----------
     path
         ``….html`` (one page that needs nothing else), ``….md``, ``….json``, or a folder, which gets all of them,
-        ``summary.csv``, ``environment.json``, and ``_COMPLETE`` last.
+        ``summary.csv``, ``environment.json``, ``trace.json`` (Chrome's trace format, opens in Perfetto), the states,
+        decisions and memory samples of all runs as Parquet, and ``_COMPLETE`` last.
     runs
         Saved runs, live ones, or worlds. The first stateflow run is compared with the textflow runs of its workflow.
     title
@@ -53,6 +57,11 @@ def write_report(
     _write(target / "summary.md", markdown(told))
     _write(target / "summary.csv", csv_text(told))
     _write(target / "environment.json", json.dumps(dict(told.environments), indent=2, ensure_ascii=False) + "\n")
+    _write(target / "trace.json", json.dumps(trace(told), ensure_ascii=False))
+    for name, table in table_files(told).items():
+        draft = target / f".{name}.{os.getpid()}"
+        parquet.write_table(table, draft)
+        draft.replace(target / name)
     _write(target / COMPLETE, "")
     return target
 

@@ -16,6 +16,7 @@ from kvlab.display.memory_picture import memory_svg
 from kvlab.display.quantities import bytes_text, count_text, ratio, ratio_text, seconds_text
 from kvlab.display.report_runs import Told
 from kvlab.display.tables import comparison_html, verdict
+from kvlab.display.timeline_picture import timeline_svg
 from kvlab.display.worlds import Shown, world_of
 from kvlab.store.fold import Row, World
 
@@ -36,6 +37,9 @@ _PAGE_STYLE = (
     ".kv .answer{white-space:pre-wrap;margin:4px 0 10px 16px;max-width:80ch}"
     ".kv dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:0}.kv dt{font-weight:500}"
     ".kv dd{margin:0;overflow-wrap:anywhere}.kv .mem text{font-size:11px;fill:var(--kv-muted)}.kv .mem path{fill:none}"
+    ".kv .time text{font-size:11px;fill:var(--kv-muted)}.kv .time .run{font-size:12px;fill:var(--kv-ink)}"
+    ""
+    ".kv .time .in{fill:var(--kv-background)}.kv .time .dark{fill:#111417}.kv .time .grid{stroke:var(--kv-rule)}.kv .time{max-width:100%}"
     ".kv .mem .grid{stroke:var(--kv-rule)}.kv .mem .state{stroke:var(--kv-ink);stroke-width:1.6}"
     ".kv .mem .text{stroke:var(--kv-evicted);stroke-width:1.6;stroke-dasharray:5 4}"
     "@media print{main.kv{padding:0}}"
@@ -56,6 +60,7 @@ def page(told: Told) -> str:
         f'<div class="wide">{comparison_html(told.subject, *told.textflows)}</div>',
         "<h2>State graph</h2>",
         *(f'<div class="picture">{run_svg(run)}</div>' for _, run in told.side_by_side),
+        *_timeline(told),
         "<h2>Decisions</h2>",
         decisions_html(world_of(told.subject).rows["edges"]),
         "<h2>Memory and bytes</h2>",
@@ -146,6 +151,11 @@ def _figures(told: Told) -> str:
     return f'<div class="figures">{"".join(cells)}</div>'
 
 
+def _timeline(told: Told) -> list[str]:
+    picture = timeline_svg(told.side_by_side)
+    return ["<h2>When each worker computed</h2>", f'<div class="picture">{picture}</div>'] if picture else []
+
+
 def _memory(told: Told) -> Html:
     parts = [Html(f'<div class="picture">{memory_svg(told.side_by_side)}</div>')]
     workers = [[label, *cells] for label, world in told.labelled for cells in _workers(world)]
@@ -194,7 +204,7 @@ def _answers(told: Told) -> Html:
         said: dict[str, list[str]] = {}
         for label, world in told.labelled:
             turn = world.find("turns", agent.agent)
-            if turn is not None:
+            if turn is not None and turn["text"]:
                 said.setdefault(str(turn["text"]), []).append(label)
         for answer, labels in said.items():
             whose = "" if len(said) == 1 else f' <span class="muted">{text(", ".join(labels))}</span>'

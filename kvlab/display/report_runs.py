@@ -83,13 +83,20 @@ class Told:
 
     @property
     def lines(self) -> list[str]:
-        """What stands under the verdict: model and machine."""
+        """What stands under the verdict: model, machine, and what of the lab decides about roads."""
         told = self.environments[0][1]
-        model, config, lab = (told.get(key) or {} for key in ("model", "config", "lab"))
-        if not isinstance(model, dict) or not isinstance(config, dict) or not isinstance(lab, dict):
-            return []
-        parts = [str(model.get("name") or ""), str(config.get("dtype") or "")]
-        parts += [
-            f"{key.replace('_', ' ')}: {value}" for key, value in lab.items() if isinstance(value, str | int | float)
-        ]
-        return [" · ".join(part for part in parts if part)]
+        model, config, lab, machine = (_section(told, key) for key in ("model", "config", "lab", "environment"))
+        workers = lab.get("workers")
+        n_workers = len(workers) if isinstance(workers, list) else workers
+        parts = [model.get("name"), config.get("dtype"), machine.get("processor")]
+        parts += [f"{machine['cores']} cores"] if machine.get("cores") else []
+        parts += [f"{n_workers} workers"] if n_workers else []
+        parts += [f"same host: {lab['same_host']}"] if lab.get("same_host") else []
+        parts += [f"link rate: {lab['link_rate']} (paced)"] if lab.get("link_rate") else []
+        line = " · ".join(str(part) for part in parts if part)
+        return [line] if line else []
+
+
+def _section(told: dict[str, Any], key: str) -> dict[str, Any]:
+    value = told.get(key)
+    return value if isinstance(value, dict) else {}

@@ -73,7 +73,7 @@ _SAY: dict[Kind, Callable[[Event], str]] = {
     Kind.PREFILL_CHUNK: lambda e: (
         f"{e.agent}: {count_text(e.n_tokens)} of {count_text(e.detail.get('total'))} tokens prefilled"
     ),
-    Kind.TOKENS: lambda e: f"{e.agent}: {count_text(e.n_tokens)} more tokens",
+    Kind.TOKENS: lambda e: f"{e.agent}: {count_text(e.n_tokens)} more token{'' if e.n_tokens == 1 else 's'}",
     Kind.TURN_FINISHED: _turn,
     Kind.MEMORY: lambda e: f"{e.worker} holds {bytes_text(e.nbytes)} of K/V",
     Kind.NOTE: lambda e: f"{e.detail.get('level', 'info')}: {e.detail.get('text')}",

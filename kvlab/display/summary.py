@@ -99,7 +99,7 @@ def markdown(told: Told) -> str:
         parts.append("## Answers")
         for agent in found.agents:
             turn = told.labelled[0][1].find("turns", agent.agent)
-            if turn is not None:
+            if turn is not None and turn["text"]:
                 quoted = "\n".join(f"> {_md(row)}" for row in str(turn["text"]).splitlines())
                 parts.append(f"**{_md(agent.agent)}**\n\n{quoted}")
     parts.append("## Environment")

@@ -81,11 +81,14 @@ class World:
         return float(self.run["finished_ns"] - self.run["started_ns"]) / 1e9
 
     @property
-    def peak_kv_bytes(self) -> int:
+    def peak_kv_bytes(self) -> int | None:
         """Peak KV bytes: the larger of what placements account for and what workers measured, unfinished work too.
 
         Both miss something (samples lie between moments, placements know no unfinished work), so the truth is no less.
+        None if neither was told.
         """
+        if self.peak_sampled_bytes is None and not self.rows["placements"]:
+            return None
         return max(self.peak_placed_bytes, self.peak_sampled_bytes or 0)
 
     def apply(self, event: Event) -> World:

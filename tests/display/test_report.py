@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pyarrow import parquet
 
 from kvlab.bench import metrics
 from kvlab.display.decisions_page import decisions_html
@@ -116,15 +117,28 @@ def test_redacted_it_has_no_text_of_anyone(
 ) -> None:
     folder = write_report(tmp_path / "r", [state, *texts], redact=True)
     for file in folder.iterdir():
-        written = file.read_text(encoding="utf-8")
+        written = file.read_bytes()
         for answer in review.ANSWERS.values():
-            assert answer[:20] not in written, file
+            assert answer[:20].encode() not in written, file
+    previews = parquet.read_table(folder / "states.parquet")["preview"]
+    assert previews.null_count == len(previews) > 0
 
 
 def test_a_folder_has_everything_and_is_marked_last(tmp_path: Path, state: World, texts: list[World]) -> None:
     folder = write_report(tmp_path / "report", [state, *texts])
     names = {file.name for file in folder.iterdir()}
-    assert names == {"report.html", "summary.json", "summary.md", "summary.csv", "environment.json", "_COMPLETE"}
+    assert names == {
+        "report.html",
+        "summary.json",
+        "summary.md",
+        "summary.csv",
+        "environment.json",
+        "trace.json",
+        "states.parquet",
+        "decisions.parquet",
+        "memory.parquet",
+        "_COMPLETE",
+    }
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert summary["schema_version"] == 1
     assert [run["label"] for run in summary["runs"]] == ["stateflow", "textflow", "textflow 2"]
@@ -136,6 +150,21 @@ def test_a_folder_has_everything_and_is_marked_last(tmp_path: Path, state: World
     assert float(rows[1]["ttft_seconds"]) == (state.find("turns", "planner") or {})["ttft_seconds"]
     environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     assert environment["stateflow"]["environment"] == state.run["environment"]
+
+
+def test_a_folder_has_the_tables_and_the_trace(tmp_path: Path, state: World, texts: list[World]) -> None:
+    folder = write_report(tmp_path / "report", [state, *texts])
+    decisions = parquet.read_table(folder / "decisions.parquet").to_pylist()
+    assert [row.pop("run") for row in decisions] == ["stateflow"] * 5
+    assert decisions == state.table("edges").to_pylist()
+    assert set(parquet.read_table(folder / "memory.parquet")["run"].to_pylist()) == {
+        "stateflow",
+        "textflow",
+        "textflow 2",
+    }
+    work = [e for e in json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"] if e["ph"] == "X"]
+    assert len(work) == 6 + 5 + 5
+    assert all(event["dur"] > 0 and event["ts"] >= 0 for event in work)
 
 
 def test_an_earlier_report_is_replaced(tmp_path: Path, state: World) -> None:
