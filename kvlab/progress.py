@@ -1,7 +1,7 @@
 """What kvlab shows while something takes longer than a second.
 
-One interface, three faces: moving bars in a terminal or a notebook cell, milestone lines where nobody watches (a pipe,
-a log), nothing at all. Every face may be used from several threads at once.
+One interface, four faces: moving bars in a terminal, a bar in a notebook cell, milestone lines where nobody watches (a
+pipe, a log), nothing at all. Every face may be used from several threads at once.
 
     with progress.task("Loading model") as task:
         ...
@@ -13,29 +13,36 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress as RichProgress
+    from kvlab.progress_bars import Bars
 
 MILESTONE = 0.25
 """Share of a task of known length after which another line is printed where there are no bars."""
 
-Face = Literal["bars", "lines", "nothing"]
+Face = Literal["bars", "cell", "lines", "nothing"]
 
 
-class Task(Protocol):
-    """Something that is going on."""
+class Task:
+    """Something that is going on. ``show(done, amount)`` is called whenever more of it is done."""
+
+    def __init__(self, total: float | None, unit: str, show: Callable[[float, str], None]) -> None:
+        self.total = total
+        self.done = 0.0
+        self._unit = unit
+        self._show = show
 
     def advance(self, amount: float = 1) -> None:
         """Say that ``amount`` more of the total is done."""
+        self.reach(self.done + amount)
 
     def reach(self, done: float) -> None:
         """Say how much of the total is done in all."""
+        self.done = done
+        self._show(done, amount_in_words(done, self.total, self._unit))
 
 
 class Progress:
@@ -44,21 +51,20 @@ class Progress:
     Parameters
     ----------
     face
-        ``"bars"``, ``"lines"`` or ``"nothing"``; None chooses by where the output goes.
+        How; None chooses by where the output goes, each time.
     stream
         Where to write; standard error by default, so that a command's output stays clean.
     """
 
     def __init__(self, face: Face | None = None, stream: TextIO | None = None) -> None:
-        self._stream = stream
         self._face = face
-        self._lock = threading.RLock()
-        self._bars: RichProgress | None = None
-        self._open = 0
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._bars: Bars | None = None
 
     @contextmanager
     def task(self, label: str, total: float | None = None, unit: str = "") -> Iterator[Task]:
-        """Show a task until the block ends, and then how long it took, or that it failed.
+        """Show a task until the block ends, and then how long it took, or that it was stopped.
 
         Parameters
         ----------
@@ -69,136 +75,92 @@ class Progress:
         unit
             ``"B"`` for bytes, or a plural noun.
         """
+        show, end = self._opened(label, total, unit)
         started = time.monotonic()
-        face = self._face or _fitting_face(self._stream)
-        if face == "bars":
-            with self._bar(label, total, unit) as bar:
-                yield bar
-            self.say(f"{label}: done in {time.monotonic() - started:.1f} s")
-            return
-        line = _Line(self, label, total, unit) if face == "lines" else _Nothing()
-        if face == "lines":
-            self.say(f"{label} …")
+        outcome = "stopped after"
         try:
-            yield line
-        except BaseException:
-            if face == "lines":
-                self.say(f"{label}: stopped after {time.monotonic() - started:.1f} s")
-            raise
-        if face == "lines":
-            self.say(f"{label}: done in {time.monotonic() - started:.1f} s")
+            yield Task(total, unit, show)
+            outcome = "done in"
+        finally:
+            end(f"{label}: {outcome} {time.monotonic() - started:.1f} s")
 
     def say(self, line: str) -> None:
         """Print one line, above any bars."""
-        with self._lock:
-            face = self._face or _fitting_face(self._stream)
-            if self._bars is not None:
-                self._bars.console.print(line, highlight=False, markup=False)
-            elif face == "bars":
-                _console(self._stream).print(line, highlight=False, markup=False)
-            elif face == "lines":
-                print(line, file=self._stream or sys.stderr, flush=True)
+        face = self._face or fitting_face(self._stream)
+        if face == "bars":
+            self._shared_bars().say(line)
+        elif face != "nothing":
+            stream = self._stream or (sys.stdout if face == "cell" else sys.stderr)
+            with self._lock:
+                stream.write(f"{line}\n")
+                stream.flush()
 
-    @contextmanager
-    def _bar(self, label: str, total: float | None, unit: str) -> Iterator[Task]:
+    def _opened(
+        self, label: str, total: float | None, unit: str
+    ) -> tuple[Callable[[float, str], None], Callable[[str], None]]:
+        """What to call when more is done, and what to call with the last line."""
+        face = self._face or fitting_face(self._stream)
+        if face == "nothing":
+            return lambda _done, _amount: None, lambda _line: None
+        if face == "cell":
+            from kvlab.progress_cell import CellTask
+
+            cell = CellTask(label, total)
+            return cell.show, cell.end
+        if face == "bars":
+            bars = self._shared_bars()
+            bar = bars.open(label, total, amount_in_words(0, total, unit))
+
+            def end(line: str) -> None:
+                bars.close(bar)
+                bars.say(line)
+
+            return lambda done, amount: bars.show(bar, done, amount), end
+        self.say(f"{label} …")
+        return _milestones(label, total, self.say), self.say
+
+    def _shared_bars(self) -> Bars:
+        from kvlab.progress_bars import Bars
+
         with self._lock:
             if self._bars is None:
-                self._bars = _rich_progress(self._stream)
-                self._bars.start()
-            self._open += 1
-            bars = self._bars
-            row = bars.add_task(label, total=total, amount=_amount(0, total, unit))
-        try:
-            yield _Bar(bars, row, total, unit)
-        finally:
-            with self._lock:
-                bars.remove_task(row)
-                self._open -= 1
-                if self._open == 0:
-                    bars.stop()
-                    self._bars = None
+                self._bars = Bars(self._stream)
+            return self._bars
 
 
-class _Bar:
-    def __init__(self, bars: RichProgress, row: int, total: float | None, unit: str) -> None:
-        self._bars, self._row, self._total, self._unit = bars, row, total, unit
-        self._done = 0.0
+def _milestones(label: str, total: float | None, say: Callable[[str], None]) -> Callable[[float, str], None]:
+    said = 0
 
-    def advance(self, amount: float = 1) -> None:
-        self.reach(self._done + amount)
+    def show(done: float, amount: str) -> None:
+        nonlocal said
+        reached = int(done / total / MILESTONE) if total else 0
+        if reached > said and total and done < total:
+            said = reached
+            say(f"{label}: {amount}")
 
-    def reach(self, done: float) -> None:
-        self._done = done
-        self._bars.update(self._row, completed=done, amount=_amount(done, self._total, self._unit))  # type: ignore[arg-type]
-
-
-class _Line:
-    def __init__(self, progress: Progress, label: str, total: float | None, unit: str) -> None:
-        self._progress, self._label, self._total, self._unit = progress, label, total, unit
-        self._done, self._said = 0.0, 0
-
-    def advance(self, amount: float = 1) -> None:
-        self.reach(self._done + amount)
-
-    def reach(self, done: float) -> None:
-        self._done = done
-        if not self._total:
-            return
-        milestone = int(min(done / self._total, 1) / MILESTONE)
-        if milestone > self._said and done < self._total:
-            self._said = milestone
-            self._progress.say(f"{self._label}: {_amount(done, self._total, self._unit)}")
+    return show
 
 
-class _Nothing:
-    def advance(self, amount: float = 1) -> None:
-        pass
-
-    def reach(self, done: float) -> None:
-        pass
-
-
-def _fitting_face(stream: TextIO | None) -> Face:
+def fitting_face(stream: TextIO | None) -> Face:
+    """How to show progress on ``stream``, or by default: in a cell, on a terminal, or in a log."""
     if stream is None and _in_notebook():
-        # Without ipywidgets rich only warns, cell after cell.
-        return "bars" if find_spec("ipywidgets") else "lines"
+        return "cell"
     return "bars" if (stream or sys.stderr).isatty() else "lines"
+
+
+def amount_in_words(done: float, total: float | None, unit: str) -> str:
+    """``"30 of 100 tokens"``; bytes as megabytes; nothing while nothing can be said."""
+    if unit == "B":
+        return f"{done / 1e6:.0f} MB" if total is None else f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+    if total is None:
+        return f"{done:g} {unit}".rstrip() if done else ""
+    return f"{done:g} of {total:g} {unit}".rstrip()
 
 
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
-
-
-def _console(stream: TextIO | None) -> Console:
-    from rich.console import Console
-
-    return Console(file=stream) if stream is not None else Console(stderr=not _in_notebook())
-
-
-def _rich_progress(stream: TextIO | None) -> RichProgress:
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Rich
-
-    return Rich(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[amount]}"),
-        TimeElapsedColumn(),
-        console=_console(stream),
-        transient=True,
-    )
-
-
-def _amount(done: float, total: float | None, unit: str) -> str:
-    if unit == "B":
-        shown, whole = f"{done / 1e6:.0f}", "" if total is None else f" of {total / 1e6:.0f}"
-        return f"{shown}{whole} MB"
-    if total is None:
-        return f"{done:g} {unit}".rstrip() if done else ""
-    return f"{done:g} of {total:g} {unit}".rstrip()
 
 
 SHOWN = Progress()

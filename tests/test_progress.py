@@ -88,3 +88,33 @@ def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
         task.advance()
         SILENT.say("word")
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_cell_keeps_one_output_a_task_and_its_last_line() -> None:
+    pytest.importorskip("ipykernel")
+    import nbclient
+    import nbformat
+
+    source = (
+        "import time\nfrom kvlab import progress\n"
+        "with progress.task('Loading <model>', total=4, unit='files') as task:\n"
+        "    for _ in range(4):\n        time.sleep(0.25)\n        task.advance()\n"
+        "    progress.say('between')"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    seen: list[str] = []
+    client = nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3")
+    with client.setup_kernel():
+        process = client.process_message
+
+        def watch(message, cell, index):
+            seen.append(str(message["content"].get("data", {}).get("text/html", "")))
+            return process(message, cell, index)
+
+        client.process_message = watch
+        client.execute_cell(notebook.cells[0], 0)
+    assert any('<progress value="2" max="4">' in html and "2 of 4 files" in html for html in seen)
+    shown, printed = notebook.cells[0].outputs
+    assert re.fullmatch(r"<div>Loading &lt;model&gt;: done in \d\.\d s</div>", shown["data"]["text/html"])
+    assert re.fullmatch(r"Loading <model>: done in \d\.\d s", shown["data"]["text/plain"])
+    assert printed["text"] == "between\n"
