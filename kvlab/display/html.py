@@ -29,15 +29,18 @@ def html_table(rows: Iterable[Sequence[object]], headers: Sequence[object], nume
     ----------
     rows
         Cells; escaped unless :class:`Html`.
+    headers
+        Empty: the table has no head.
     numeric
         Columns whose cells are aligned to the right.
     """
-    head = "".join(f"<th{_side(index, numeric)}>{text(cell)}</th>" for index, cell in enumerate(headers))
+    cells = "".join(f"<th{_side(index, numeric)}>{text(cell)}</th>" for index, cell in enumerate(headers))
+    head = f"<thead><tr>{cells}</tr></thead>" if cells else ""
     body = "".join(
         "<tr>" + "".join(f"<td{_side(index, numeric)}>{text(cell)}</td>" for index, cell in enumerate(row)) + "</tr>"
         for row in rows
     )
-    return Html(f'<table class="kv-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
+    return Html(f'<table class="kv-table">{head}<tbody>{body}</tbody></table>')
 
 
 def decision_html(how: str | None, *, chosen: bool = False) -> Html:

@@ -177,6 +177,7 @@ def read_log(path: str | os.PathLike[str], after_seq: int = 0) -> pa.Table:
     ------
     RunUnreadable
         If there is no such file, it is not an event log, it ends before its schema does, or a newer version wrote it.
+        Damage inside a batch is found when its rows are read (:func:`kvlab.store.rows.events_of`), not here.
     """
     file = Path(path)
     length = whole_length(file)
@@ -184,7 +185,7 @@ def read_log(path: str | os.PathLike[str], after_seq: int = 0) -> pa.Table:
     try:
         reader = pa.ipc.open_stream(pa.BufferReader(source.read_buffer(length)))
         version = int((reader.schema.metadata or {})[schema.VERSION_KEY])
-    except (pa.ArrowInvalid, KeyError, ValueError, OSError) as error:
+    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
         raise RunUnreadable(f"{file} is not a kvlab event log", hint="point at the events.arrows of a run") from error
     if version > schema.FORMAT_VERSION:
         raise RunUnreadable(
@@ -193,11 +194,19 @@ def read_log(path: str | os.PathLike[str], after_seq: int = 0) -> pa.Table:
             found=version,
             known=schema.FORMAT_VERSION,
         )
+    if not reader.schema.equals(schema.EVENTS):
+        raise RunUnreadable(f"the schema of {file} is damaged", hint="restore it from a copy", path=str(file))
     try:
-        batches = [batch for batch in reader if batch.num_rows and batch["seq"][-1].as_py() > after_seq]
-    except (pa.ArrowInvalid, OSError) as error:
+        batches = [batch for batch in reader if _last_seq(batch) > after_seq]
+    except (pa.ArrowException, OSError, TypeError) as error:
         raise RunUnreadable(f"{file} is damaged: {error}", hint="restore it from a copy", path=str(file)) from error
     return pa.Table.from_batches(batches, reader.schema)
+
+
+def _last_seq(batch: pa.RecordBatch) -> int:
+    # Lengths that exceed their buffers would be followed into foreign memory.
+    batch.validate()
+    return int(batch["seq"][-1].as_py()) if batch.num_rows else 0
 
 
 def follow(path: str | os.PathLike[str], after_seq: int) -> pa.Table:
@@ -219,7 +228,7 @@ def whole_length(path: Path) -> int:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            while (length := _frame_length(file.fileno(), end)) > 0 and end + length <= size:
+            while (length := _frame_length(file.fileno(), end, size)) > 0 and end + length <= size:
                 end += length
     except OSError as error:
         raise RunUnreadable(f"{path} cannot be read: {error.strerror}", hint="is this a run folder?") from error
@@ -231,17 +240,15 @@ def whole_length(path: Path) -> int:
     return end
 
 
-def _frame_length(file: int, at: int) -> int:
+def _frame_length(file: int, at: int, size: int) -> int:
     """Length of the message at ``at``: prefix, metadata and body; 0 if it is unfinished or the end mark."""
     prefix = os.pread(file, 8, at)
     if len(prefix) < 8:
         return 0
     marker, n_metadata = struct.unpack("<Ii", prefix)
-    if marker != _CONTINUATION or n_metadata <= 0:
+    if marker != _CONTINUATION or n_metadata <= 0 or at + 8 + n_metadata > size:
         return 0
     metadata = os.pread(file, n_metadata, at + 8)
-    if len(metadata) < n_metadata:
-        return 0
     return 8 + int(n_metadata) + _body_length(metadata)
 
 

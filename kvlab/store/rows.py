@@ -59,14 +59,21 @@ def events_of(table: pa.Table) -> Iterator[tuple[int, Event]]:
     Raises
     ------
     RunUnreadable
-        At an event of a kind this version does not know.
+        At a batch that is damaged, or an event of a kind this version does not know.
     """
     for batch in table.to_batches():
+        try:
+            # Offsets that lie outside their buffers would be followed into foreign memory.
+            batch.validate(full=True)
+        except pa.ArrowException as error:
+            raise RunUnreadable(
+                f"a batch of events is damaged: {error}", hint="restore the file from a copy"
+            ) from error
         for row in batch.to_pylist():
             seq, kind, detail = row.pop("seq"), row.pop("kind"), row.pop("detail")
             try:
                 event = Event(kind=Kind(kind), detail=json.loads(detail), **row)
-            except ValueError as error:
+            except (ValueError, TypeError) as error:
                 raise RunUnreadable(
                     f"event {seq} cannot be understood: {error}", hint="a newer kvlab may have written it", seq=seq
                 ) from error
