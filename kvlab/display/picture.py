@@ -74,7 +74,7 @@ def svg(drawing: Drawing, *, decisions: bool) -> str:
     lines = sorted(drawing.lines, key=lambda line: line.kind == "state")
     parts = [
         f'<svg class="kv-pic" xmlns="http://www.w3.org/2000/svg" {_size(frame.width, height)} role="img" ',
-        f'style="max-width:100%;height:auto" data-kv-graph="{escape(drawing.name)}">',
+        f'style="display:block;max-width:100%;height:auto;margin-bottom:10px" data-kv-graph="{escape(drawing.name)}">',
         f"<title>State graph of {escape(drawing.name)}</title>",
         f"<style>{variables('.kv-pic')}{_STYLE}{decision_classes('.kv-pic')}</style>",
         f'<rect class="bg" width="{frame.width:.0f}" height="{height:.0f}" rx="6"/>',

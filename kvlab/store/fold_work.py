@@ -40,6 +40,8 @@ def action_started(world: World, seq: int, event: Event) -> None:
     row.update(status="running", started_ns=event.time_ns, threads=event.detail.get("threads"))
     for agent in _agents(world, seq, event):
         agent["status"] = "running"
+        if not agent["n_turns"]:
+            agent["n_generated"] = 0
 
 
 def action_finished(world: World, seq: int, event: Event) -> None:
@@ -128,9 +130,10 @@ def prefill_chunk(world: World, seq: int, event: Event) -> None:
 
 
 def tokens(world: World, seq: int, event: Event) -> None:
-    """Some more tokens were sampled."""
+    """Some more tokens were sampled. A worker's word of them may come later than that of the finished turn."""
     for agent in _agents(world, seq, event):
-        agent["n_generated"] += event.n_tokens or 0
+        if not agent["n_turns"]:
+            agent["n_generated"] += event.n_tokens or 0
 
 
 def turn_finished(world: World, seq: int, event: Event) -> None:
@@ -140,9 +143,9 @@ def turn_finished(world: World, seq: int, event: Event) -> None:
     worker = detail.get("worker") or event.worker
     world.add_row("turns", event.agent, seq, event, agent=event.agent, state=event.state, worker=worker, **told)
     for agent in _agents(world, seq, event):
-        turns = [row for row in world.rows["turns"] if row["agent"] == event.agent]
-        generated = sum(row["n_generated"] or 0 for row in turns)
-        agent.update(status="done", worker=worker, n_turns=len(turns), n_generated=generated)
+        earlier = agent["n_generated"] if agent["n_turns"] else 0
+        generated = earlier + (detail.get("n_generated") or 0)
+        agent.update(status="done", worker=worker, n_turns=agent["n_turns"] + 1, n_generated=generated)
 
 
 def note(world: World, seq: int, event: Event) -> None:

@@ -60,7 +60,7 @@ AGENTS = _table(
     ("status", _TEXT, "planned, running, done or failed"),
     ("n_prefill_done", _INT, "tokens prefilled so far in its current turn, of its whole batch"),
     ("n_prefill_total", _INT, "tokens to prefill in its current turn, in its whole batch"),
-    ("n_generated", _INT, "tokens generated so far, all turns"),
+    ("n_generated", _INT, "tokens of its finished turns; while none is finished, those sampled so far"),
     ("n_turns", _INT, "turns finished"),
     ("state", _TEXT, "the last state made for it"),
     ("error", _TEXT, "why it failed"),

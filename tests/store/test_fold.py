@@ -161,6 +161,22 @@ def test_siblings_in_one_batch_are_agents_of_their_own() -> None:
     assert [(row["agent"], row["n_generated"]) for row in world.rows["agents"]] == [("a, b", 2)]
 
 
+def test_tokens_count_once_whichever_source_is_late_and_not_for_failed_tries() -> None:
+    started = Event(Kind.ACTION_STARTED, 0, "w", 0, agent="a", action="x", worker="w", detail={"op": "resume"})
+    some = Event(Kind.TOKENS, 0, "w", 1, agent="a", n_tokens=3)
+    ended = Event(Kind.ACTION_FINISHED, 0, "w", 2, agent="a", action="x", worker="w", seconds=1.0)
+    turn = Event(Kind.TURN_FINISHED, 0, "c", 0, agent="a", detail={"n_generated": 6})
+    for order in (
+        [started, some, some, ended, turn],
+        [turn, started, some, some, ended],
+        [started, some, turn, some, ended],
+    ):
+        assert fold(order).rows["agents"][0]["n_generated"] == 6
+        assert fold(order).rows["agents"][0]["status"] == "done"
+    again = [started, some, started, some, some]
+    assert [fold(again[:k]).rows["agents"][0]["n_generated"] for k in range(1, 6)] == [0, 3, 0, 3, 6]
+
+
 def test_a_state_that_is_planned_first_is_one_row() -> None:
     planned = Event(Kind.STATE_PHASE, 1, "c", 0, state="s", detail={"now": "planned", "then": "materialized"})
     made = Event(
