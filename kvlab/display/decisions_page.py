@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
 from kvlab.display.drawing import actual_terms_of, alternatives_of
@@ -19,10 +20,24 @@ TERM_ORDER = ("queue", "transfer", "prefill", "resume", "decode", "overhead")
 
 def decisions_html(edges: Iterable[Row]) -> Html:
     """One block an edge, in the order of the decisions."""
-    blocks = [_block(row) for row in edges]
-    if not blocks:
+    rows = list(edges)
+    if not rows:
         return Html('<p class="muted">No state was handed on, so nothing had to be decided.</p>')
-    return Html("".join(blocks))
+    return Html(f'<p class="muted">{text(quality(rows))}</p>' + "".join(map(_block, rows)))
+
+
+def quality(edges: Iterable[Row]) -> str:
+    """How well the predictions held: edges that went as planned, and the middle of their relative errors."""
+    decided = [row for row in edges if row["chosen"]]
+    done = [row for row in decided if row["actual_how"]]
+    kept = [row for row in done if row["actual_how"] == row["chosen"]]
+    errors = [
+        abs(row["actual_seconds"] / row["predicted_seconds"] - 1)
+        for row in kept
+        if row["predicted_seconds"] and row["actual_seconds"] is not None
+    ]
+    told = f"{len(decided)} decisions, {len(kept)} of {len(done)} carried out as planned."
+    return f"{told} Median error of their predicted seconds: {median(errors):.0%}." if errors else told
 
 
 def _block(row: Row) -> str:
