@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from kvlab.engine.cache import SegmentLayer, Span
 
 
-def attend(layer: SegmentLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
+def attend(
+    layer: SegmentLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+) -> torch.Tensor:
     """Attention of one row of fed tokens.
 
     Parameters
@@ -33,6 +35,8 @@ def attend(layer: SegmentLayer, query: torch.Tensor, key: torch.Tensor, value: t
     """
     _, heads, n, dim = query.shape
     kv_heads = key.shape[1]
+    if n == 1 and query.dtype == torch.float32:
+        return _lone_step(layer, query, scale)
     parts: list[Part] = []
     if layer.segments:
         folded = query.reshape(1, kv_heads, heads // kv_heads * n, dim)
@@ -41,6 +45,25 @@ def attend(layer: SegmentLayer, query: torch.Tensor, key: torch.Tensor, value: t
             parts.append((out.reshape(1, heads, n, dim), lse.reshape(1, heads, n)))
     parts.append(_step(layer, query, scale) if layer.feed.is_step else _spans(layer, query, key, value, scale))
     return merge(parts)[0].to(query.dtype)
+
+
+def _lone_step(layer: SegmentLayer, query: torch.Tensor, scale: float) -> torch.Tensor:
+    """One token of one branch in fp32: scores of all pieces side by side, so that one softmax serves them all.
+
+    With so few rows the scores are small, and this takes half the operations of merging parts.
+    """
+    _, heads, _, dim = query.shape
+    width = layer.feed.width
+    pieces = [(key[0], value[0]) for key, value in layer.segments]
+    pieces.append((layer.tail_keys[0, :, :width], layer.tail_values[0, :, :width]))
+    kv_heads = pieces[0][0].shape[0]
+    rows = query.reshape(kv_heads, heads // kv_heads, dim) * scale
+    scores = torch.cat([torch.bmm(rows, key.transpose(1, 2)) for key, _ in pieces], -1)
+    shares = torch.softmax(scores, -1).split([key.shape[1] for key, _ in pieces], -1)
+    out = torch.bmm(shares[0], pieces[0][1])
+    for share, (_, value) in zip(shares[1:], pieces[1:], strict=True):
+        out.baddbmm_(share, value)
+    return out.reshape(1, heads, 1, dim)
 
 
 def _step(layer: SegmentLayer, query: torch.Tensor, scale: float) -> Part:

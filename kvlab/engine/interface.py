@@ -28,7 +28,7 @@ def attention_function(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention signature. Returns ``[1, n, heads, head_dim]``.
+    """Transformers' attention signature. Returns ``[1, n, heads, head_dim]``.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def attention_function(
 
 
 def mask_function(*args: Any, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> None:
-    """transformers' mask signature: no mask is needed, and a padding mask is refused."""
+    """Transformers' mask signature: no mask is needed, and a padding mask is refused."""
     if attention_mask is not None:
         raise ModelRefused(
             "a padding mask reached the engine's attention", hint="branches are packed in one row, not padded"

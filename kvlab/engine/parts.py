@@ -97,7 +97,9 @@ def cuda_flash_part(
 
     Unverified on GPU: written from the operator's declaration. :func:`require_true_lse` checks it at load.
     """
-    result = torch.ops.aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, False, scale=scale)
+    result = torch.ops.aten._scaled_dot_product_flash_attention.default(
+        query, key, value, 0.0, causal, False, scale=scale
+    )
     return result[0], result[1]
 
 

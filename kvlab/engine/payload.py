@@ -31,7 +31,9 @@ def new_payload(config: KVConfig, n_tokens: int, device: torch.device) -> torch.
 
 def bytes_as_tensor(memory: memoryview, config: KVConfig, n_tokens: int) -> torch.Tensor:
     """The payload of ``n_tokens`` tokens that lies in ``memory`` (a whole, perhaps read-only, buffer). Copies nothing."""
-    flat = torch.frombuffer(memory, dtype=getattr(torch, config.dtype), count=math.prod(payload_shape(config, n_tokens)))
+    flat = torch.frombuffer(
+        memory, dtype=getattr(torch, config.dtype), count=math.prod(payload_shape(config, n_tokens))
+    )
     return flat.view(payload_shape(config, n_tokens))
 
 

@@ -89,7 +89,9 @@ def partial_objection(engine: TorchEngine, reference: torch.Tensor) -> str:
     ids = torch.tensor(prompt_for(engine.n_vocabulary), device=engine.device)
     payload = engine.new_payload(N_TOKENS)
     try:
-        logits = engine.run_layers(ids, torch.arange(N_TOKENS, device=engine.device), range(engine.config.layers), payload)
+        logits = engine.run_layers(
+            ids, torch.arange(N_TOKENS, device=engine.device), range(engine.config.layers), payload
+        )
     except (KVLabError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     off, allowed = _difference(logits, reference, engine.config.dtype)

@@ -194,7 +194,12 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _run(
-        self, branches: Sequence[Branch], past: Sequence[torch.Tensor], allocate: Allocate, listener: Listener, chunk: int
+        self,
+        branches: Sequence[Branch],
+        past: Sequence[torch.Tensor],
+        allocate: Allocate,
+        listener: Listener,
+        chunk: int,
     ) -> list[Produced]:
         readable = checked_past(past, self._config, self.device)
         n_past = sum(payload.shape[3] for payload in readable)
