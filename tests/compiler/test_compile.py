@@ -140,7 +140,7 @@ class Oracle:
         return said + (closing[4:] if ended else closing) + self.tokenizer.open_next_user()
 
 
-ANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+ANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @ANY

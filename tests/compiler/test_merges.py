@@ -52,6 +52,14 @@ def test_a_summary_of_different_conversations_begins_with_what_their_prompts_sha
     )
 
 
+def test_a_summary_does_not_read_again_what_is_in_its_conversation(wf):
+    merged = wf.merge("merged", [wf["plan"], wf["left"]])
+    wf.agent("after", "And then?", continues=merged)
+    wf.merge("sum", [wf["left"], wf["after"]], how="summary", instruction="Sum up.")
+    assert turn(wf, "sum").continues == "left"
+    assert turn(wf, "sum").parts == (AnswerPart("after"), TextPart("Sum up."))
+
+
 def test_different_roles_share_nothing(wf):
     wf.agent("alone", [wf["paper"], "Think."], role="Be brief.")
     wf.merge("sum", [wf["plan"], wf["alone"]], how="summary", instruction="Sum up.")
