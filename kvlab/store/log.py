@@ -7,7 +7,6 @@ more. A reader finds the last whole one by walking the frames of the stream
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import struct
@@ -19,9 +18,10 @@ from typing import Self
 
 import pyarrow as pa
 
-from kvlab.errors import InvalidInput, NoRoom, RunUnreadable
+from kvlab.errors import InvalidInput, RunUnreadable
 from kvlab.store import schema
 from kvlab.store.events import Event
+from kvlab.store.room import is_full, no_room
 from kvlab.store.rows import event_batch
 
 FLUSH_EVENTS = 256
@@ -32,7 +32,6 @@ FLUSH_SECONDS = 0.5
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _CONTINUATION = 0xFFFFFFFF
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class EventLog:
@@ -146,16 +145,11 @@ class EventLog:
         except OSError as error:
             os.ftruncate(self._file, self._length)
             os.lseek(self._file, self._length, os.SEEK_SET)
-            if error.errno not in _FULL:
+            if not is_full(error):
                 raise
-            stat = os.statvfs(self.path)
-            raise NoRoom(
-                f"no room for {len(view)} bytes more in {self.path} ({stat.f_bavail * stat.f_frsize} bytes free); "
-                f"its {self._length} bytes are kept",
-                hint="free space and flush again; nothing is lost until then",
-                path=str(self.path),
-                need=len(view),
-                have=stat.f_bavail * stat.f_frsize,
+            kept = f"its {self._length} bytes are kept"
+            raise no_room(
+                self.path, len(view), kept=kept, hint="free space and flush again; nothing is lost"
             ) from error
         self._length += written
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kvlab.errors import InvalidInput
 from kvlab.store.log import EventLog
+from kvlab.store.room import is_full, no_room
 from kvlab.store.saved import COMPLETE, CONFIG, EVENTS, LOGS, SavedRun, folder_bytes
 
 NAME_LENGTH = 60
@@ -42,8 +43,20 @@ class RunFolder:
         return self.path / LOGS
 
     def write_config(self, document: dict[str, Any]) -> None:
-        """Write ``run.json``: configuration and environment. Replaces an earlier one whole, or not at all."""
-        _publish(self.path / CONFIG, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        """Write ``run.json``: configuration and environment. Replaces an earlier one whole, or not at all.
+
+        Raises
+        ------
+        InvalidInput
+            If ``document`` is not JSON.
+        NoRoom
+            If the disk is full.
+        """
+        try:
+            written = json.dumps(document, indent=2, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"the configuration of a run is not JSON: {error}", hint="use plain values") from error
+        _publish(self.path / CONFIG, written + "\n")
 
     def complete(self) -> None:
         """Close the log and mark the run whole. Until then a reader is told that it is not."""
@@ -140,8 +153,14 @@ def _made(path: Path) -> bool:
 def _publish(path: Path, text: str) -> None:
     """Write, flush, rename: a reader sees the old text or the new one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        if not is_full(error):
+            raise
+        raise no_room(path, len(text), kept="what was there is kept", hint="free space and try again") from error

@@ -7,7 +7,6 @@ is compared with its digest before it is used. Never pickle.
 from __future__ import annotations
 
 import ctypes
-import errno
 import json
 import os
 import shutil
@@ -19,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from kvlab.errors import ChecksumMismatch, InvalidInput, NoRoom, RunUnreadable
+from kvlab.errors import ChecksumMismatch, InvalidInput, RunUnreadable
 from kvlab.state.identity import LAYOUT, canonical_json
+from kvlab.store.room import is_full, no_room
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,6 @@ FORMAT_VERSION = 1
 _KEY = "kv"
 _PIECE = 16 << 20
 _SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tensor], metadata: dict[str, Any]) -> int:
@@ -72,17 +71,11 @@ def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tenso
         draft.rename(target)
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
-        if error.errno not in _FULL:
+        if not is_full(error):
             raise
         need = sum(payload.numel() * payload.element_size() for payload in payloads)
-        have = shutil.disk_usage(target.parent).free
-        raise NoRoom(
-            f"no room for {need} bytes of K/V in {target} ({have} bytes free)",
-            hint="free space, or evict instead of saving",
-            path=str(target),
-            need=need,
-            have=have,
-        ) from error
+        hint = "free space, or evict instead of saving"
+        raise no_room(target, need, kept="nothing is left behind", hint=hint) from error
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise

@@ -108,6 +108,32 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         open_run("no-such-run")
 
 
+def test_a_configuration_that_is_not_json_is_refused_and_the_old_one_kept(events: list[Event]) -> None:
+    folder = new_run_folder("x")
+    folder.write_config({"a": 1})
+    with pytest.raises(InvalidInput, match="not JSON"):
+        folder.write_config({"a": object()})
+    folder.log.append(events)
+    folder.complete()
+    assert open_run(folder.path).config == {"a": 1}
+
+
+def test_no_room_for_a_configuration_is_named_and_leaves_the_old_one(tmp_path: Path) -> None:
+    """A real limit on the size of files, in a process of its own."""
+    script = (
+        "import resource, sys; from kvlab.store.runs import new_run_folder; from kvlab.errors import NoRoom\n"
+        "folder = new_run_folder('x', root=sys.argv[1]); folder.write_config({'a': 1})\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "try: folder.write_config({'a': 'x' * 100_000})\n"
+        "except NoRoom as error: print(error.data['path'], sorted(p.name for p in folder.path.iterdir()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "r")], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "run.json" in done.stdout
+    assert "['events.arrows', 'logs', 'run.json']" in done.stdout
+
+
 def test_a_damaged_configuration_is_named(events: list[Event]) -> None:
     path = make(events)
     (path / "run.json").write_text("{")
