@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,11 +35,14 @@ class Copy:
 
 @dataclass(slots=True)
 class SegmentEntry:
-    """A segment that is wanted: its copies by generation, and the living states that have it in their path."""
+    """A segment that is wanted: its copies by generation, and who wants it.
+
+    ``owners`` are the living states that have it in their path, and the actions that are using or making it.
+    """
 
     recipe: str
     copies: dict[int, Copy] = field(default_factory=dict)
-    states: set[str] = field(default_factory=set)
+    owners: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -80,7 +83,7 @@ class Catalog:
             self._states[record.id] = StateEntry(record)
             self._tree(record.namespace).add(record.path_ids, record.id)
             for segment in record.segments:
-                self._segments.setdefault(segment.recipe, SegmentEntry(segment.recipe)).states.add(record.id)
+                self._segments.setdefault(segment.recipe, SegmentEntry(segment.recipe)).owners.add(record.id)
 
     def entry(self, state: str) -> StateEntry:
         """The entry of a state.
@@ -138,7 +141,7 @@ class Catalog:
             if entry.phase is Phase.EVICTED:
                 self.move_to(record.id, Phase.PLANNED)
                 for segment in record.segments:
-                    self._segments.setdefault(segment.recipe, SegmentEntry(segment.recipe)).states.add(record.id)
+                    self._segments.setdefault(segment.recipe, SegmentEntry(segment.recipe)).owners.add(record.id)
                 self._tree(record.namespace).add(record.path_ids, record.id)
 
     def settle(self, state: str) -> None:
@@ -168,15 +171,18 @@ class Catalog:
 
     def _let_go(self, record: StateRecord) -> None:
         self._tree(record.namespace).remove(record.path_ids, record.id)
-        for segment in reversed(record.segments):
-            held = self._segments.get(segment.recipe)
+        self._disown(record.id, [segment.recipe for segment in reversed(record.segments)])
+
+    def _disown(self, owner: str, recipes: Iterable[str]) -> None:
+        for recipe in recipes:
+            held = self._segments.get(recipe)
             if held is None:
                 continue
-            held.states.discard(record.id)
-            if not held.states:
+            held.owners.discard(owner)
+            if not held.owners:
                 for generation in list(held.copies):
                     self._drop_copy(held, generation)
-                del self._segments[segment.recipe]
+                del self._segments[recipe]
 
     # -- handles
 
@@ -205,6 +211,17 @@ class Catalog:
 
     # -- segments
 
+    def claim(self, action: str, recipes: Iterable[str]) -> None:
+        """``action`` uses or makes these segments: they stay until it is done, whatever becomes of their states."""
+        with self.lock:
+            for recipe in recipes:
+                self._segments.setdefault(recipe, SegmentEntry(recipe)).owners.add(action)
+
+    def unclaim(self, action: str, recipes: Iterable[str]) -> None:
+        """``action`` is done with these segments; those that no state has go."""
+        with self.lock:
+            self._disown(action, recipes)
+
     def next_key(self, recipe: str) -> tuple[int, str]:
         """Generation and key for a new attempt to make ``recipe``."""
         with self.lock:
@@ -225,8 +242,6 @@ class Catalog:
             entry = self._segments.get(recipe)
             if entry is not None and generation in entry.copies:
                 self._drop_copy(entry, generation)
-                if not entry.copies and not entry.states:
-                    del self._segments[recipe]
 
     def _drop_copy(self, entry: SegmentEntry, generation: int) -> None:
         copy = entry.copies.pop(generation)
@@ -282,7 +297,8 @@ class Catalog:
 
     def _first(self, segment: SegmentRecord, entry: StateEntry) -> bool:
         held = self._segments.get(segment.recipe)
-        return held is not None and bool(held.states) and min(held.states, key=_number) == entry.record.id
+        states = [owner for owner in held.owners if owner in self._states] if held is not None else []
+        return bool(states) and min(states, key=_number) == entry.record.id
 
     # -- prefixes
 

@@ -24,6 +24,8 @@ from kvlab.runtime.worker_process import START_SECONDS
 logger = logging.getLogger(__name__)
 
 RESTARTS = 20
+LOOPBACK: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+"""Where a local scheduler serves its health page; without Dask's dashboard, which would import Bokeh."""
 _POLL_SECONDS = 0.1
 
 
@@ -48,7 +50,7 @@ class LocalWorkers:
         self._restarts = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._scheduler = LocalCluster(
-            n_workers=0, host="127.0.0.1", scheduler_port=0, dashboard_address=None, silence_logs=logging.ERROR
+            n_workers=0, host="127.0.0.1", silence_logs=logging.ERROR, **LOOPBACK
         )
         self._address: str = self._scheduler.scheduler_address
         self.client = Client(self._scheduler, set_as_default=False)
@@ -126,7 +128,7 @@ class LocalThreads:
         from kvlab.runtime.worker_plugin import KVWorker
 
         self._cluster = LocalCluster(
-            n_workers=0, processes=False, host="127.0.0.1", dashboard_address=None, silence_logs=logging.ERROR
+            n_workers=0, processes=False, silence_logs=logging.ERROR, **LOOPBACK
         )
         self.client = Client(self._cluster, set_as_default=False)
         for index in range(n_workers):
@@ -141,6 +143,7 @@ class LocalThreads:
             name=name,
             memory_limit=0,
             dashboard=False,
+            dashboard_address="127.0.0.1:0",
             plugins=(plugin,),
             local_directory=str(folder),
             protocol="inproc",

@@ -370,6 +370,7 @@ class Conductor:
         answers = self._operations.collect(pending, headers)
         for node, answer in zip(unit.nodes, answers, strict=True):
             self._finish_node(unit, node, answer.header, answer, now, remade)
+        self._operations.done_with(pending)
 
     def _finish_node(
         self,

@@ -44,6 +44,7 @@ class Gate:
         """Turn away whatever waits now or comes later."""
         with self._turnstile:
             self._cancelled = True
+            self._closed = False
             self._turnstile.notify_all()
 
     def pass_through(self, action: str) -> None:

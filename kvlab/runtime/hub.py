@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import operator
 import queue
 import threading
 import time
@@ -36,6 +37,7 @@ class Hub:
         self._numbers = itertools.count()
         self._sinks: dict[str, Sink] = {}
         self._listeners: list[Callable[[str, Event], None]] = []
+        self._next_number: dict[str, int] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, name="kvlab-hub", daemon=True)
         self._thread.start()
@@ -85,31 +87,33 @@ class Hub:
     def _drain(self) -> None:
         while True:
             item = self._queue.get()
-            batches: dict[str, list[Event]] = {}
+            events: list[tuple[str, Event]] = []
             waiting: list[threading.Event] = []
             while True:
                 if isinstance(item, tuple):
-                    batches.setdefault(item[0], []).append(item[1])
+                    events.append(item)
                 elif item is not None:
                     waiting.append(item)
                 if item is None or self._queue.empty():
                     break
                 item = self._queue.get()
-            for run, events in batches.items():
-                self._deliver(run, events)
+            for run, group in itertools.groupby(events, key=operator.itemgetter(0)):
+                self._deliver(run, [event for _, event in group])
             for done in waiting:
                 done.set()
             if item is None:
                 return
 
     def _deliver(self, run: str, events: list[Event]) -> None:
+        for event in events:
+            self._watch_for_gaps(event)
         with self._lock:
             sinks = list(self._sinks.values()) if not run else [s for name, s in self._sinks.items() if name == run]
             listeners = list(self._listeners)
         for sink in sinks:
             try:
                 sink.append(events)
-            except Exception:  # a full disk must not stop the other runs; the run itself is told by its sink
+            except Exception:  # one run's trouble must not stop the others
                 logger.exception("events of run %s could not be stored", run or "(all)")
         for event in events:
             for listener in listeners:
@@ -118,4 +122,10 @@ class Hub:
                 except Exception:
                     logger.exception("a listener failed on %s", event.kind)
 
-
+    def _watch_for_gaps(self, event: Event) -> None:
+        """Every source numbers its events: a jump is a loss, and every open run is told."""
+        expected = self._next_number.get(event.source, event.source_seq)
+        if event.source_seq > expected:
+            text = f"{event.source_seq - expected} events of {event.source} were lost"
+            self.emit(Kind.NOTE, detail={"text": text, "level": "warning"})
+        self._next_number[event.source] = event.source_seq + 1

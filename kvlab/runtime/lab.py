@@ -190,13 +190,19 @@ class Lab(metaclass=Remembered):
 
     # -- workflows
 
-    def compile(self, workflow: Workflow) -> Graph:
-        """G_s of a workflow: what will run, what state and text flow, what must be recomputed and why. Runs nothing."""
+    def compile(self, workflow: Workflow, *, min_shared_tokens: int | None = None) -> Graph:
+        """G_s of a workflow: what will run, what state and text flow, what must be recomputed and why. Runs nothing.
+
+        A shared prefix shorter than ``min_shared_tokens`` is no state of its own; by default, one whose repeated
+        prefill is cheaper on this machine than another task.
+        """
         self._require_open()
+        if min_shared_tokens is None:
+            min_shared_tokens = self.core.cost.tokens_worth_a_task()
         return compile_workflow(
             workflow,
             self.core.tokenizer,
-            min_shared_tokens=self.core.cost.tokens_worth_a_task(),
+            min_shared_tokens=min_shared_tokens,
             max_positions=self.core.config.max_positions,
             model=self.card.name,
         )
@@ -210,6 +216,7 @@ class Lab(metaclass=Remembered):
         paused: bool = False,
         name: str | None = None,
         reuse: Literal["run", "lab"] = "run",
+        min_shared_tokens: int | None = None,
     ) -> Run:
         """Start a workflow and return at once.
 
@@ -226,11 +233,13 @@ class Lab(metaclass=Remembered):
         reuse
             ``"run"``: only states made in this run are reused, so that its figures stand alone; ``"lab"``: states that
             earlier runs with ``reuse="lab"`` and cells of this lab made are, too.
+        min_shared_tokens
+            As in :meth:`compile`.
         """
         self._require_open()
         if flow not in ("state", "text"):
             raise InvalidInput(f"flow={flow!r}", hint='flow="state" or flow="text"')
-        graph = self.compile(workflow)
+        graph = self.compile(workflow, min_shared_tokens=min_shared_tokens)
         for warning in graph.warnings:
             logger.warning("%s", warning)
         chosen = self._chosen_workers(workers)

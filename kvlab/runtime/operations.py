@@ -92,6 +92,7 @@ class Operations:
         named = [core.catalog.next_key(recipe) for recipe in recipes]
         pending = Pending(request, recipes, [generation for generation, _ in named], [])
         keys = [key for _, key in named]
+        core.catalog.claim(request.action, [*(segment.recipe for segment in request.path), *recipes])
         reserved: list[str] = []
         try:
             for key, branch in zip(keys, request.branches, strict=True):
@@ -102,6 +103,7 @@ class Operations:
         except BaseException:
             for key in reserved:
                 core.catalog.budget.release(key)
+            self._unclaim(pending)
             raise
         order = self._order(request, "siblings" if len(recipes) > 1 else self._work(request), tuple(recipes), request.branches)
         where = self._where(request.worker)
@@ -123,7 +125,20 @@ class Operations:
     def path_futures(self, request: Request) -> tuple[list[Any], Pending]:
         """Futures of the path of a request without branches; what is gone is submitted, and answered in ``Pending``."""
         pending = Pending(request, [], [], [])
-        return self._path(request, pending), pending
+        self.core.catalog.claim(request.action, [segment.recipe for segment in request.path])
+        try:
+            return self._path(request, pending), pending
+        except BaseException:
+            self._unclaim(pending)
+            raise
+
+    def done_with(self, pending: Pending) -> None:
+        """The states that a request made are registered, or its futures are no longer needed."""
+        self._unclaim(pending)
+
+    def _unclaim(self, pending: Pending) -> None:
+        path = [segment.recipe for segment in pending.request.path]
+        self.core.catalog.unclaim(pending.request.action, [*path, *pending.recipes])
 
     def _work(self, request: Request) -> Work:
         return "resume" if request.branches[0].sampling.max_new_tokens else "materialize"
@@ -170,7 +185,7 @@ class Operations:
     def collect(self, pending: Pending, headers: Sequence[dict[str, Any]]) -> list[Answered]:
         """Take the headers of a finished request into the catalog: sizes, places, records.
 
-        Returns one answer a branch. What was reserved becomes what it really took.
+        The segments stay claimed until :meth:`done_with`. Returns one answer a branch. What was reserved becomes what it really took.
         """
         core, request = self.core, pending.request
         catalog = core.catalog
@@ -223,6 +238,7 @@ class Operations:
         made_again = dict(pending.past)
         for recipe in pending.remade:
             self.core.catalog.discard_copy(recipe, made_again[recipe])
+        self._unclaim(pending)
 
     def register(
         self,

@@ -17,7 +17,7 @@ from kvlab.errors import Cancelled, ContextTooLong, InvalidInput, MergeRefused, 
 from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
 from kvlab.runtime.handles import Generation, KVState, closed_lab, require_states
-from kvlab.runtime.operations import Answered, Operations, Pending, Request
+from kvlab.runtime.operations import Operations, Pending, Request
 from kvlab.runtime.orders import Order
 from kvlab.runtime.replicas import drop_replicas
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
@@ -57,23 +57,12 @@ class Verbs:
         namespace = self.core.namespace
         with self.core.catalog.lock:
             n_known, known = self.core.catalog.longest_prefix(namespace, ids)
-            if known is not None and n_known == n_ids(ids):
-                record = self.operations.register(
-                    known, (), operator="materialize", name=name, run=LAB, namespace=namespace, conversation=chat
-                )
-                return KVState(self, record)
-        rest = ids[n_known * BYTES_PER_ID :]
-        answers, _, _ = self._turn("materialize", known, (name,), (Branch(rest, Sampling(0)),), namespace, worker)
-        record = self.operations.register(
-            known,
-            [answers[0].segment],
-            operator="materialize",
-            name=name,
-            run=LAB,
-            namespace=namespace,
-            conversation=chat,
-        )
-        return KVState(self, record)
+            # A handle keeps what was found from going away meanwhile.
+            base = KVState(self, known) if known is not None else None
+        if known is not None and n_known == n_ids(ids):
+            return KVState(self, self._share(known, "materialize", name))
+        branch = Branch(ids[n_known * BYTES_PER_ID :], Sampling(0))
+        return self._turn("materialize", base, name, branch, namespace, worker, conversation=chat).state
 
     def resume(
         self,
@@ -98,27 +87,8 @@ class Verbs:
         self._require_fits(record.n_tokens + n_ids(ids), max_new_tokens)
         sampling = Sampling(max_new_tokens, float(temperature), seed, record.name)
         branch = Branch(ids, sampling, self.core.tokenizer.stop_ids)
-        answers, turns, _ = self._turn("resume", record, (record.name,), (branch,), record.namespace, worker)
-        new = self.operations.register(
-            record,
-            [answers[0].segment],
-            operator="resume",
-            name=record.name,
-            run=LAB,
-            namespace=record.namespace,
-            unfed=answers[0].unfed,
-            conversation=record.conversation or chat,
-        )
-        turn, actual = turns[0]
-        return Generation(
-            text=turn["text"],
-            token_ids=tuple(turn["token_ids"]),
-            state=KVState(self, new),
-            finish=turn["finish"],
-            ttft_seconds=turn["ttft_seconds"],
-            how=actual["how"],
-            n_prefilled=turn["n_prefilled"],
-            n_reused=turn["n_reused"],
+        return self._turn(
+            "resume", state, record.name, branch, record.namespace, worker, conversation=record.conversation or chat
         )
 
     def fork(self, state: KVState, n: int) -> tuple[KVState, ...]:
@@ -312,22 +282,25 @@ class Verbs:
 
     def _turn(
         self,
-        op: str,
-        parent: StateRecord | None,
-        agents: tuple[str, ...],
-        branches: tuple[Branch, ...],
+        op: Literal["materialize", "resume"],
+        base: KVState | None,
+        name: str,
+        branch: Branch,
         namespace: str,
         worker: str | None,
-    ) -> tuple[list[Answered], list[tuple[dict[str, Any], dict[str, Any]]], Decision]:
-        core = self.core
+        *,
+        conversation: bool,
+    ) -> Generation:
+        """Decide, submit, wait, register: one branch on the state ``base``, which the caller keeps alive."""
+        core, parent = self.core, base.record if base is not None else None
         started_ns = time.time_ns()
         if parent is not None:
             self._revived(parent)
         action = f"{LAB}/{op}-{next(self._numbers)}"
-        decision = self._decide(action, op, parent, branches, worker)
+        decision = self._decide(action, op, parent, branch, worker)
         chosen = decision.chosen
         request = Request(
-            action, LAB, namespace, parent, agents, branches, chosen.worker, core.threads_for(chosen.worker),
+            action, LAB, namespace, parent, (name,), (branch,), chosen.worker, core.threads_for(chosen.worker),
             recompute=chosen.how == "recompute",
         )  # fmt: skip
         core.load.begin(chosen.worker, action, chosen.seconds)
@@ -341,33 +314,57 @@ class Verbs:
             raise
         finally:
             core.load.end(chosen.worker, action)
-        answers = self.operations.collect(pending, headers)
+        answer = self.operations.collect(pending, headers)[0]
         if parent is not None:
             core.catalog.settle(parent.id)
-        turns = []
-        for answer in answers:
-            text = core.tokenizer.decode(answer.header["generated"])
-            with self._lock:
-                turn = turn_of(
-                    node=action, texts_ready_ns=started_ns, states_ready_ns=started_ns, own=frozenset(),
-                    header=answer.header, now_ns=time.time_ns(), parent=parent, text=text, timeline=self._timeline,
-                    before=pending.before, remade=list(headers[len(answers) :]),
-                )  # fmt: skip
-            turns.append(turn)
-            if parent is not None:
-                core.hub.emit(
-                    Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=sum(turn[1]["terms"].values()), detail=turn[1]
-                )
-        return answers, turns, decision
+        record = self.operations.register(
+            parent,
+            [answer.segment],
+            operator=op,
+            name=name,
+            run=LAB,
+            namespace=namespace,
+            unfed=answer.unfed,
+            conversation=conversation,
+        )
+        state = KVState(self, record)
+        self.operations.done_with(pending)
+        with self._lock:
+            turn, actual = turn_of(
+                node=action,
+                texts_ready_ns=started_ns,
+                states_ready_ns=started_ns,
+                own=frozenset(),
+                header=answer.header,
+                now_ns=time.time_ns(),
+                parent=parent,
+                text=core.tokenizer.decode(answer.header["generated"]),
+                timeline=self._timeline,
+                before=pending.before,
+                remade=list(headers[1:]),
+            )
+        if parent is not None:
+            seconds = sum(actual["terms"].values())
+            core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=actual)
+        return Generation(
+            text=turn["text"],
+            token_ids=tuple(turn["token_ids"]),
+            state=state,
+            finish=turn["finish"],
+            ttft_seconds=turn["ttft_seconds"],
+            how=actual["how"],
+            n_prefilled=turn["n_prefilled"],
+            n_reused=turn["n_reused"],
+        )
 
     def _decide(
-        self, action: str, op: str, parent: StateRecord | None, branches: tuple[Branch, ...], worker: str | None
+        self, action: str, op: str, parent: StateRecord | None, branch: Branch, worker: str | None
     ) -> Decision:
         if worker is not None:
             self._require_worker(worker)
         path = tuple(Piece(s.recipe, s.n_tokens, s.nbytes) for s in parent.segments) if parent is not None else ()
         source = parent.id if parent is not None else ""
-        edge = Edge(f"{source}→{action}", source, action, path, sum(n_ids(branch.ids) for branch in branches))
+        edge = Edge(f"{source}→{action}", source, action, path, n_ids(branch.ids))
         decision = decide(edge, self.core.view(frozenset({worker}) if worker else None))
         self.core.hub.emit(Kind.ACTION_PLANNED, LAB, action=action, worker=decision.chosen.worker, detail={"op": op})
         if parent is not None:
@@ -397,6 +394,8 @@ class Verbs:
         return list(self.core.client.gather(futures))
 
     def _block(self, futures: list[Any]) -> None:
+        if not futures:
+            return
         done = threading.Event()
         waiting = len(futures)
         lock = threading.Lock()
@@ -424,9 +423,15 @@ class Verbs:
             self.core.threads_for(where),
         )  # fmt: skip
         futures, pending = self.operations.path_futures(request)
-        headers = self._wait(pending.answers)
+        try:
+            headers = self._wait(pending.answers)
+        except BaseException:
+            self.operations.abandon(pending)
+            raise
         self.operations.collect(pending, headers)
         self.core.catalog.settle(record.id)
+        # The caller holds a handle of the state, which keeps its segments.
+        self.operations.done_with(pending)
         return futures
 
     def _truncated(self, record: StateRecord, n_tokens: int) -> StateRecord:
@@ -472,7 +477,7 @@ class Verbs:
         return made
 
     def _share(
-        self, record: StateRecord, operator: Literal["fork", "merge"], name: str, parents: tuple[str, ...] = ()
+        self, record: StateRecord, operator: Literal["fork", "merge", "materialize"], name: str, parents: tuple[str, ...] = ()
     ) -> StateRecord:
         """A new state over the very same segments."""
         return self.operations.register(

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kvlab.runtime import dask_settings
 from kvlab.runtime.engines import ModelSpec
@@ -46,8 +47,12 @@ async def _serve(address: str, model: ModelSpec, name: str | None, same_host: st
 
     from kvlab.runtime.worker_plugin import KVWorker
 
+    # A scheduler on loopback has its workers there too; any other needs an address that it can reach.
+    local = urlsplit(address).hostname in ("127.0.0.1", "localhost", "::1")
     worker = Worker(
         address,
+        host="127.0.0.1" if local else None,
+        dashboard_address="127.0.0.1:0",
         nthreads=1,
         name=name,
         memory_limit=0,

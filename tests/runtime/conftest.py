@@ -1,0 +1,83 @@
+"""Labs on a tiny model, real workers in real processes, and unmodified transformers as the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvlab.progress import Progress
+from kvlab.runtime.lab import Lab
+
+QUIET = Progress("nothing")
+TIE = 2e-4
+
+
+@pytest.fixture(scope="session")
+def kvlab_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Calibrations and runs of the tests lie in a folder of their own; the models' cache stays the user's."""
+    import kvlab.runtime.calibration as calibration
+
+    folder = tmp_path_factory.mktemp("kvlab")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVLAB_RUNS", str(folder / "runs"))
+        patch.setattr(calibration, "cache_dir", lambda: folder / "cache")
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def make_lab(tiny_model_dir: str, kvlab_folders: Path) -> Callable[..., Lab]:
+    """``make_lab(**keywords)``: a lab on the tiny model."""
+
+    def make(**keywords: Any) -> Lab:
+        return Lab(**{"model": tiny_model_dir, "progress": QUIET, **keywords})
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
+    """Two workers in processes of their own; states are mapped."""
+    with make_lab(kv_budget="1 GiB") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def frames_lab(make_lab: Callable[..., Lab]) -> Iterator[Lab]:
+    """Two workers in processes of their own; states cross as bytes."""
+    with make_lab(same_host="frames", kv_budget="1 GiB") as made:
+        yield made
+
+
+class Oracle:
+    """Unmodified transformers: SDPA, DynamicCache, one cold forward over all ids."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def logits(self, ids: Sequence[int]) -> Any:
+        """``[len(ids), vocabulary]`` fp32."""
+        import torch
+
+        with torch.inference_mode():
+            return self.model(input_ids=torch.tensor([list(ids)])).logits[0].float()
+
+    def greedy(self, ids: Sequence[int], n_tokens: int, stop: frozenset[int]) -> list[int]:
+        """Greedy continuation, every step a cold forward over everything."""
+        found: list[int] = []
+        for _ in range(n_tokens):
+            found.append(int(self.logits([*ids, *found])[-1].argmax()))
+            if found[-1] in stop:
+                break
+        return found
+
+
+@pytest.fixture(scope="session")
+def oracle(tiny_model_dir: str) -> Oracle:
+    """The tiny model in transformers."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, attn_implementation="sdpa")
+    return Oracle(model.float().eval())
