@@ -117,6 +117,26 @@ def test_a_flipped_byte_anywhere_never_reads_foreign_memory(tmp_path: Path) -> N
     assert "refused" in done.stdout
 
 
+def test_a_batch_that_claims_more_rows_than_it_has_is_refused(tmp_path: Path) -> None:
+    """In a process of its own: believed, the claim would be followed terabytes beyond the file."""
+    path = written(tmp_path / "e.arrows", [note(number) for number in range(2)])
+    script = (
+        "import sys, pathlib, struct; from kvlab.errors import RunUnreadable; from kvlab.store.log import read_log\n"
+        "path = pathlib.Path(sys.argv[1]); whole = path.read_bytes(); refused = 0\n"
+        "for at in range(0, len(whole) - 7, 4):\n"
+        "    if whole[at:at + 8] == struct.pack('<q', 2):\n"
+        "        path.write_bytes(whole[:at] + struct.pack('<q', 1 << 40) + whole[at + 8:])\n"
+        "        try: read_log(path)\n"
+        "        except RunUnreadable: refused += 1\n"
+        "print(refused)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 0
+
+
 def test_a_newer_format_is_refused_naming_both_versions(tmp_path: Path) -> None:
     newer = schema.EVENTS.with_metadata({schema.VERSION_KEY: b"7"})
     path = tmp_path / "e.arrows"
