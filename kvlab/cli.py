@@ -126,7 +126,10 @@ def _add_bench_commands(commands: Any) -> None:
     actions = bench.add_subparsers(metavar="WHAT", required=True)
     engine = actions.add_parser("engine", help="the engine against transformers: prefill, decode, siblings")
     engine.add_argument("--out", type=Path, required=True, metavar="DIR")
-    engine.add_argument("--quick", action="store_true", help="few repetitions: to see that it works, not to cite")
+    engine.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
+    engine.add_argument(
+        "--quick", action="store_true", help="one round instead of three: to see that it works, not to cite"
+    )
     engine.set_defaults(command=_bench_engine)
 
 
@@ -214,9 +217,12 @@ def _runs_rm(chosen: argparse.Namespace) -> None:
 
 
 def _bench_engine(chosen: argparse.Namespace) -> None:
+    from kvlab import progress
     from kvlab.bench.engine import run
+    from kvlab.engine.models import resolve
 
-    run(chosen.out, quick=chosen.quick)
+    run(chosen.out, resolve(chosen.model), quick=chosen.quick, progress=progress.say)
+    print(chosen.out / "summary.json")
 
 
 def _worker(chosen: argparse.Namespace) -> int:
