@@ -77,14 +77,15 @@ class Block:
 
     @classmethod
     def open(cls, pid: int, fd: int, inode: int, nbytes: int) -> Block:
-        """Map a block that process ``pid`` of this host holds at descriptor ``fd``. Moves no bytes.
+        """Map a block that process ``pid`` of this host holds at descriptor ``fd``. Moves no bytes, never waits.
 
         Raises
         ------
         OSError
             When it is not there any more, or is not the block that was meant.
         """
-        mine = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        # A number that was given back may name a FIFO by now, whose opening would wait for a writer.
+        mine = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(mine)
         if (status.st_ino, status.st_size) != (inode, nbytes):
             os.close(mine)
@@ -92,9 +93,18 @@ class Block:
         return cls(mine, nbytes, writable=False)
 
     def sealed(self) -> Block:
-        """Forbid every later change, and return the same memory mapped read-only. Give up the writable one after this."""
+        """Forbid every later change, and return the same memory mapped read-only. Give up the writable one after this.
+
+        Raises
+        ------
+        NoRoom
+            When there are no descriptors left for it; the writable one is as before, but for the seals.
+        """
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE | _F_SEAL_SHRINK | _F_SEAL_GROW)
-        return Block(os.dup(self.fd), self.nbytes, writable=False)
+        try:
+            return Block(os.dup(self.fd), self.nbytes, writable=False)
+        except OSError as error:
+            raise _no_room(error, self.nbytes) from error
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """The whole block as a tensor of ``shape`` over the same memory; it keeps the mapping alive."""
@@ -146,7 +156,7 @@ def map_offer(block: Block) -> dict[str, int]:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process hold as many descriptors as the system allows: every segment takes one."""
+    """Let this process hold as many descriptors as the system allows: every segment takes two, its own and its mapping's."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

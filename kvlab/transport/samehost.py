@@ -38,9 +38,9 @@ def own_probe() -> dict[str, Any] | None:
 
 def reachable(probe: dict[str, Any] | None) -> bool:
     """Whether the process that announced ``probe`` shares this host's memory. Remembers the answer by nonce."""
-    if not probe:
+    nonce = probe.get("nonce") if probe else None
+    if not probe or not isinstance(nonce, str):
         return False
-    nonce = probe["nonce"]
     if nonce not in _seen:
         _seen[nonce] = _read_back(probe) == nonce
     return _seen[nonce]
@@ -48,7 +48,7 @@ def reachable(probe: dict[str, Any] | None) -> bool:
 
 def _read_back(probe: dict[str, Any]) -> str | None:
     try:
-        fd = os.open(f"/proc/{probe['pid']}/fd/{probe['fd']}", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(f"/proc/{probe.get('pid')}/fd/{probe.get('fd')}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
