@@ -52,11 +52,24 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The world as a decision sees it. ``mappable`` is False when states cross between processes as frames."""
+    """The world as a decision sees it.
+
+    Attributes
+    ----------
+    workers
+        All that are up: wherever a segment may lie.
+    cost
+        What was measured.
+    mappable
+        False when states cross between processes as frames.
+    candidates
+        Names of the workers that may be chosen; None: any.
+    """
 
     workers: tuple[WorkerView, ...]
     cost: CostModel
     mappable: bool = True
+    candidates: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,8 @@ def alternatives_for(edge: Edge, view: View) -> tuple[Alternative, ...]:
     holders = {piece.recipe: [w for w in view.workers if piece.recipe in w.resident] for piece in edge.path}
     found: list[Alternative] = []
     for worker in view.workers:
+        if view.candidates is not None and worker.name not in view.candidates:
+            continue
         found.extend(_roads(edge, worker, holders, view))
     return tuple(found)
 
@@ -101,7 +116,7 @@ def decide(edge: Edge, view: View) -> Decision:
     Raises
     ------
     ValueError
-        If ``view`` has no workers.
+        If ``view`` has no worker that may be chosen.
     """
     found = alternatives_for(edge, view)
     open_ones = [alternative for alternative in found if alternative.excluded is None]
@@ -118,29 +133,41 @@ def _roads(
     edge: Edge, worker: WorkerView, holders: Mapping[str, Sequence[WorkerView]], view: View
 ) -> list[Alternative]:
     cost = view.cost
-    past = edge.n_tokens
     base = {"queue": worker.queue_seconds, "overhead": cost.task_seconds}
-    resume = cost.prefill.seconds(edge.new_tokens, past, worker.threads)
-    whole = cost.prefill.seconds(past, 0, worker.threads)
-    recompute = Alternative("recompute", worker.name, {**base, "prefill": whole, "resume": resume}, 0, past)
+    resume = cost.prefill.seconds(edge.new_tokens, edge.n_tokens, worker.threads)
     if not edge.path:
         return [Alternative("recompute", worker.name, {**base, "prefill": resume}, 0, 0)]
     missing = [piece for piece in edge.path if piece.recipe not in worker.resident]
     if not missing:
-        return [Alternative("in place", worker.name, {**base, "resume": resume}), recompute]
-    lost = [piece for piece in missing if not holders[piece.recipe]]
-    if lost:
-        first = edge.path.index(lost[0])
-        kept = sum(piece.n_tokens for piece in edge.path[:first])
-        partly = cost.prefill.seconds(past - kept, kept, worker.threads)
-        return [Alternative("recompute", worker.name, {**base, "prefill": partly, "resume": resume}, 0, past - kept)]
+        return [
+            Alternative("in place", worker.name, {**base, "resume": resume}),
+            _recompute(edge, worker, edge.path, resume, cost),
+        ]
+    recompute = _recompute(edge, worker, missing, resume, cost)
+    if not all(holders[piece.recipe] for piece in missing):
+        return [recompute]
     local = all(any(holder.host == worker.host for holder in holders[piece.recipe]) for piece in missing)
     tokens = sum(piece.n_tokens for piece in missing)
     if view.mappable and local:
-        return [Alternative("map", worker.name, {**base, "transfer": cost.map_seconds, "resume": resume}, 0, tokens), recompute]
+        return [
+            Alternative("map", worker.name, {**base, "transfer": cost.map_seconds, "resume": resume}, 0, tokens),
+            recompute,
+        ]
     nbytes = sum(piece.nbytes for piece in missing)
     terms = {**base, "transfer": cost.frames.seconds(nbytes), "resume": resume}
     return [Alternative("transfer", worker.name, terms, nbytes, tokens), recompute]
+
+
+def _recompute(edge: Edge, worker: WorkerView, again: Sequence[Piece], resume: float, cost: CostModel) -> Alternative:
+    """Prefill the pieces ``again`` on top of those that the worker has, each as a task of its own."""
+    prefill, start = 0.0, 0
+    for piece in edge.path:
+        if piece in again:
+            prefill += cost.prefill.seconds(piece.n_tokens, start, worker.threads)
+        start += piece.n_tokens
+    overhead = cost.task_seconds * (1 + len(again))
+    terms = {"queue": worker.queue_seconds, "overhead": overhead, "prefill": prefill, "resume": resume}
+    return Alternative("recompute", worker.name, terms, 0, sum(piece.n_tokens for piece in again))
 
 
 def _reason(edge: Edge, chosen: Alternative, others: Sequence[Alternative]) -> str:
@@ -160,4 +187,4 @@ def _reason(edge: Edge, chosen: Alternative, others: Sequence[Alternative]) -> s
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f} ms" if seconds < 0.1 else f"{seconds:.2f} s"  # noqa: PLR2004 - house style of times
+    return f"{seconds * 1e3:.0f} ms" if seconds < 0.1 else f"{seconds:.2f} s"

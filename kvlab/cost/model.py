@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-LinkClass = Literal["same process", "same host", "other host"]
+NEVER = 2**31 - 1
+"""More tokens than any model has positions for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +34,22 @@ class PrefillCurve:
 
     @classmethod
     def fit(cls, points: Sequence[tuple[int, int, float]], threads: int) -> PrefillCurve:
-        """Least squares on relative error through (n_tokens, past, seconds), coefficients kept ≥ 0."""
+        """Least squares on relative error through (n_tokens, past, seconds) under coefficients ≥ 0.
+
+        The best of all choices of coefficients that are not 0: what is found without bounds in the right one is the
+        answer under bounds (https://en.wikipedia.org/wiki/Non-negative_least_squares).
+        """
         rows = np.array([[1.0, n, n * (past + n / 2)] for n, past, _ in points])
         seconds = np.array([s for _, _, s in points])
-        active = [0, 1, 2]
-        solution = np.zeros(3)
-        while active:
-            found, *_ = np.linalg.lstsq(rows[:, active] / seconds[:, None], np.ones(len(points)), rcond=None)
-            if (found >= 0).all():
-                solution[active] = found
-                break
-            active.pop(int(np.argmin(found)))
-        a, b, c = (float(value) for value in solution)
+        relative = rows / seconds[:, None]
+        best, least = np.zeros(3), float(len(points))
+        for active in ([0, 1, 2], [0, 1], [0, 2], [1, 2], [0], [1], [2]):
+            found, *_ = np.linalg.lstsq(relative[:, active], np.ones(len(points)), rcond=None)
+            error = float(((relative[:, active] @ found - 1) ** 2).sum())
+            if (found >= 0).all() and error < least:
+                best, least = np.zeros(3), error
+                best[active] = found
+        a, b, c = (float(value) for value in best)
         return cls(a, b, c, threads)
 
 
@@ -88,8 +93,13 @@ class CostModel:
     def tokens_worth_a_task(self) -> int:
         """The shortest prefix worth a task of its own: prefilling it once more costs more than another task does.
 
-        Another task pays a round trip and the constant of one more prefill; feeding the tokens to one more agent pays
-        only their slope.
+        Another task pays a round trip and the constant of one more prefill; feeding n tokens to one more agent pays
+        only ``b·n + c·n²/2``. Where that is nothing, no prefix is: :data:`NEVER`.
         """
-        per_token = self.prefill.b or self.prefill.seconds(1)
-        return max(1, math.ceil((self.task_seconds + self.map_seconds + self.prefill.a) / per_token))
+        b, c = self.prefill.b, self.prefill.c
+        task = self.task_seconds + self.map_seconds + self.prefill.a
+        if task > 0 and b == c == 0:
+            return NEVER
+        # The positive root of c·n²/2 + b·n = task, in the form that does not cancel where c is small.
+        root = 2 * task / (b + math.sqrt(b * b + 2 * c * task)) if task > 0 else 0.0
+        return max(1, min(NEVER, math.ceil(root)))

@@ -92,5 +92,6 @@ class Core:
             )
             for worker in self.living_workers()
         ]
-        candidates = tuple(view for view in views if only is None or view.name in only) or tuple(views)
-        return View(candidates, self.cost, self.same_host == "map")
+        if only is not None and only.isdisjoint(view.name for view in views):
+            only = None
+        return View(tuple(views), self.cost, self.same_host == "map", only)

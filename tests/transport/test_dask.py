@@ -10,17 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
 import pytest
 import torch
 
-from kvlab.runtime import dask_settings
 import kvlab.transport.serializers as wire
 from kvlab.errors import TransferFailed
+from kvlab.runtime import dask_settings
 from kvlab.transport.segment import Bundle, Header, Segment, checksum
 
 # The workers cannot import this file.
