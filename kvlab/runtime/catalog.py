@@ -207,6 +207,8 @@ class Catalog:
                 if entry.handles <= 0 and not entry.pinned:
                     if entry.phase is not Phase.EVICTED:
                         self._let_go(entry.record)
+                        for then in _TO_EVICTED[entry.phase]:
+                            self.move_to(state, then)
                     del self._states[state]
 
     # -- segments
@@ -283,7 +285,9 @@ class Catalog:
     def holders(self) -> list[tuple[str, int]]:
         """(state and its name, bytes that it alone or first holds), largest first."""
         with self.lock:
-            names = {entry.record.id: f"{entry.record.id} {entry.record.name}".strip() for entry in self._states.values()}
+            names = {
+                entry.record.id: f"{entry.record.id} {entry.record.name}".strip() for entry in self._states.values()
+            }
             found = [(names[state], nbytes) for state, nbytes in self.own_bytes().items() if nbytes]
         return sorted(found, key=lambda item: -item[1])
 
@@ -320,6 +324,17 @@ class Catalog:
         """Evict all states that are not pinned. Returns the bytes given back."""
         with self.lock:
             return sum(self.evict(state) for state, entry in self._states.items() if not entry.pinned)
+
+
+_TO_EVICTED = {
+    Phase.PLANNED: (Phase.EVICTED,),
+    Phase.MATERIALIZED: (Phase.RESIDENT, Phase.EVICTABLE, Phase.EVICTED),
+    Phase.RESIDENT: (Phase.EVICTABLE, Phase.EVICTED),
+    Phase.IN_TRANSIT: (Phase.EVICTED,),
+    Phase.SPILLED: (Phase.EVICTED,),
+    Phase.EVICTABLE: (Phase.EVICTED,),
+}
+"""How a state that nobody can refer to any more goes, from wherever it is."""
 
 
 def _number(state: str) -> int:

@@ -15,13 +15,18 @@ class Gate:
         self._closed = closed
         self._steps = 0
         self._cancelled = False
-        self.waiting: str | None = None
-        """What the next action to pass would do, while something waits."""
+        self._waiting: dict[int, str] = {}
 
     @property
     def closed(self) -> bool:
         """Whether actions wait."""
         return self._closed
+
+    @property
+    def waiting(self) -> str | None:
+        """The action that has waited longest; None when nothing waits."""
+        with self._turnstile:
+            return next(iter(self._waiting.values()), None)
 
     def close(self) -> None:
         """Let nothing more through; what runs, runs on."""
@@ -29,15 +34,17 @@ class Gate:
             self._closed = True
 
     def open(self) -> None:
-        """Let everything through."""
+        """Let everything through. Steps that nothing has taken are forgotten."""
         with self._turnstile:
             self._closed = False
+            self._steps = 0
             self._turnstile.notify_all()
 
     def step(self, actions: int = 1) -> None:
-        """Let that many actions through."""
+        """Let that many actions through a closed gate; an open one needs no steps and keeps none."""
         with self._turnstile:
-            self._steps += actions
+            if self._closed:
+                self._steps += actions
             self._turnstile.notify_all()
 
     def cancel(self) -> None:
@@ -56,9 +63,11 @@ class Gate:
             If the run is cancelled before or while it waits.
         """
         with self._turnstile:
-            self.waiting = action
-            self._turnstile.wait_for(lambda: self._cancelled or not self._closed or self._steps > 0)
-            self.waiting = None
+            self._waiting[threading.get_ident()] = action
+            try:
+                self._turnstile.wait_for(lambda: self._cancelled or not self._closed or self._steps > 0)
+            finally:
+                del self._waiting[threading.get_ident()]
             if self._cancelled:
                 raise Cancelled(f"cancelled before {action}", hint="run the workflow again", action=action)
             if self._closed:

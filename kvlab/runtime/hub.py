@@ -42,10 +42,10 @@ class Hub:
         self._thread = threading.Thread(target=self._drain, name="kvlab-hub", daemon=True)
         self._thread.start()
 
-    def emit(self, kind: Kind, run: str = "", **values: Any) -> None:
-        """Something happened on the lab's side."""
+    def emit(self, kind: Kind, run: str = "", *, at_ns: int | None = None, **values: Any) -> None:
+        """Something happened on the lab's side, now or at ``at_ns``."""
         with self._lock:
-            event = Event(kind, time.time_ns(), SOURCE, next(self._numbers), **values)
+            event = Event(kind, at_ns or time.time_ns(), SOURCE, next(self._numbers), **values)
             self._queue.put((run, event))
 
     def on_dask_event(self, event: Any) -> None:
@@ -74,10 +74,16 @@ class Hub:
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def settle(self, timeout: float = 5.0) -> None:
-        """Return when everything enqueued so far has been delivered."""
+        """Return when everything enqueued so far has been delivered; at once when the hub is closed or asks itself.
+
+        After ``timeout`` seconds it returns and logs that events are still on their way.
+        """
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+            return
         done = threading.Event()
         self._queue.put(done)
-        done.wait(timeout)
+        if not done.wait(timeout) and self._thread.is_alive():
+            logger.warning("events were not delivered within %.0f s", timeout)
 
     def close(self) -> None:
         """Deliver the rest and stop."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class _Busy:
-    actions: set[str] = field(default_factory=set)
-    free_at: float = 0.0
+    """Actions in the order they were given, with their predicted seconds, and since when the first of them runs."""
+
+    actions: dict[str, float] = field(default_factory=dict)
+    since: float = 0.0
 
 
 class Load:
@@ -29,23 +31,27 @@ class Load:
         """``action`` was given to ``worker`` and is predicted to take ``seconds``."""
         with self._lock:
             busy = self._busy.setdefault(worker, _Busy())
-            busy.free_at = max(self._clock(), busy.free_at) + seconds
-            busy.actions.add(action)
+            if not busy.actions:
+                busy.since = self._clock()
+            busy.actions[action] = seconds
 
     def end(self, worker: str, action: str) -> None:
-        """``action`` is over."""
+        """``action`` is over: the next in line runs from now on. Unknown ones are ignored."""
         with self._lock:
             busy = self._busy.get(worker)
-            if busy is not None:
-                busy.actions.discard(action)
-                if not busy.actions:
-                    busy.free_at = self._clock()
+            if busy is not None and action in busy.actions:
+                if action == next(iter(busy.actions)):
+                    busy.since = self._clock()
+                del busy.actions[action]
 
     def queue_seconds(self, worker: str) -> float:
-        """Predicted seconds until ``worker`` is free."""
+        """Predicted seconds until ``worker`` is free: what is left of the action that runs, and those behind it."""
         with self._lock:
             busy = self._busy.get(worker)
-            return max(0.0, busy.free_at - self._clock()) if busy is not None and busy.actions else 0.0
+            if busy is None or not busy.actions:
+                return 0.0
+            running, *behind = busy.actions.values()
+            return max(0.0, running - (self._clock() - busy.since)) + sum(behind)
 
     def threads_for(self, worker: str, cores: int, neighbours: frozenset[str]) -> int:
         """Threads for one more piece of work on ``worker``, whose host has ``cores`` and these other workers."""

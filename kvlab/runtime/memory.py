@@ -18,8 +18,10 @@ def parse_budget(kv_budget: int | str | None) -> int | None:
     from dask.utils import parse_bytes
 
     try:
+        if isinstance(kv_budget, bool) or not isinstance(kv_budget, int | float | str):
+            raise TypeError(f"a {type(kv_budget).__name__}")
         nbytes = int(parse_bytes(kv_budget))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(f"kv_budget={kv_budget!r} is no size", hint='bytes, or a text like "2 GiB"') from error
     if nbytes <= 0:
         raise InvalidInput(f"kv_budget={kv_budget!r} leaves no room for any state", hint='e.g. kv_budget="2 GiB"')

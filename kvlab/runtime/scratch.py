@@ -14,7 +14,7 @@ def make_scratch() -> Path:
     """A new folder, readable by its owner alone, named after this process; folders of dead processes are removed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = folder.name[len(PREFIX) :].split("-")[0]
-        if owner.isdigit() and not _alive(int(owner)) and folder.stat().st_uid == os.getuid():
+        if owner.isdigit() and not _alive(int(owner)) and _is_mine(folder):
             shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
 
@@ -22,6 +22,13 @@ def make_scratch() -> Path:
 def remove_scratch(folder: Path) -> None:
     """Remove a lab's folder and what is in it."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_mine(folder: Path) -> bool:
+    try:
+        return folder.lstat().st_uid == os.getuid()
+    except FileNotFoundError:  # another lab that starts now sweeps, too
+        return False
 
 
 def _alive(pid: int) -> bool:
