@@ -29,6 +29,7 @@ class WorkerSeen:
     pid: int
     cores: int
     device: str
+    memory_bytes: int = 0
 
 
 @dataclass(slots=True)

@@ -13,8 +13,9 @@ SETTINGS: dict[str, Any] = {
     "distributed.scheduler.work-stealing": False,
     # The default policies drop replicas within seconds; a state's copies are owned by the catalog.
     "distributed.scheduler.active-memory-manager.start": False,
-    # A task that cannot run anywhere fails by name instead of waiting for ever; a worker's restart takes less.
-    "distributed.scheduler.no-workers-timeout": "30s",
+    # A task that cannot run anywhere fails by name instead of waiting for ever. A worker's restart takes 5 to 10 s,
+    # and several times that on a busy machine.
+    "distributed.scheduler.no-workers-timeout": "60s",
     # A stopped sender otherwise hangs its reader for minutes.
     "distributed.scheduler.worker-ttl": "30s",
     # One task may see several killed workers in a fault experiment before it is to blame.

@@ -145,7 +145,9 @@ class Lab(metaclass=Remembered):
             )
         first = next(iter(mine.values()))
         seen = {
-            one["name"]: WorkerSeen(one["name"], a, one["host"], one["pid"], one["cores"], one["device"])
+            one["name"]: WorkerSeen(
+                one["name"], a, one["host"], one["pid"], one["cores"], one["device"], one["memory_bytes"]
+            )
             for a, one in mine.items()
         }
         hub = self._hub
@@ -178,6 +180,7 @@ class Lab(metaclass=Remembered):
                 detail["pid"] or 0,
                 known.cores if known else detail["threads"],
                 known.device if known else "cpu",
+                known.memory_bytes if known else 0,
             )
         elif event.kind is Kind.WORKER_LOST and event.source == "scheduler":
             if worker in core.workers and core.workers[worker].address == event.detail["address"]:

@@ -12,6 +12,7 @@ from kvlab.errors import InvalidInput, KVLabError, NoRoom
 from kvlab.runtime.conductor import Conductor, Flow
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
+from kvlab.runtime.reporting import FLUSH_SECONDS
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 from kvlab.store.saved import Tables
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from kvlab.progress import Progress
     from kvlab.runtime.verbs import Verbs
     from kvlab.store.runs import RunFolder
+
+
+DRAIN_SECONDS = 1.0
+"""How long the end of a run waits for events of workers; those of a killed one never come."""
 
 
 class RunRecorder:
@@ -42,6 +47,11 @@ class RunRecorder:
                 self.no_room = None
             except NoRoom as error:
                 self.no_room = error
+
+    def all_actions_over(self) -> bool:
+        """Whether every operator has said that it ended."""
+        with self._lock:
+            return all(row["status"] not in ("planned", "running") for row in self.world.rows["operators"])
 
     def tables(self) -> Tables:
         """The tables as they are now."""
@@ -135,7 +145,13 @@ class Run:
                 Kind.WORKER_JOINED,
                 self.name,
                 worker=worker.name,
-                detail={"host": worker.host, "pid": worker.pid, "device": worker.device, "threads": worker.cores},
+                detail={
+                    "host": worker.host,
+                    "pid": worker.pid,
+                    "device": worker.device,
+                    "threads": worker.cores,
+                    "memory_bytes": worker.memory_bytes,
+                },
             )
         self._conductor = Conductor(
             verbs.core,
@@ -160,10 +176,12 @@ class Run:
             self._changed.notify_all()
 
     def _on_finished(self) -> None:
-        progress = self._conductor.progress
+        progress, now = self._conductor.progress, time.time_ns()
+        self._hear_workers_out()
         self._hub.emit(
             Kind.RUN_FINISHED,
             self.name,
+            at_ns=now,
             detail={"status": progress.status, "error": str(progress.error) if progress.error else None},
         )
         self._hub.remove_sink(self.name)
@@ -172,6 +190,17 @@ class Run:
         with self._changed:
             self._over = True
             self._changed.notify_all()
+
+    def _hear_workers_out(self) -> None:
+        """Workers send events every few milliseconds: wait for the last ones of this run, but not for a dead worker's."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while time.monotonic() < deadline:
+            self._hub.settle()
+            if self._recorder.all_actions_over():
+                break
+            time.sleep(FLUSH_SECONDS)
+        time.sleep(2 * FLUSH_SECONDS)
+        self._hub.settle()
 
     # -- waiting and steering
 

@@ -1,4 +1,8 @@
-"""Workers that come and go, told by the scheduler: a worker that is killed can tell nothing itself."""
+"""Workers that come and go, told by the scheduler: a worker that is killed can tell nothing itself.
+
+It also frees tasks that the scheduler would forget: one with a loose restriction to a worker that died, made runnable
+while no other worker was there, is not looked at again when a new one joins (it is in no task's set of valid workers).
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,21 @@ class WorkersSeen(SchedulerPlugin):
         self._numbers = itertools.count()
         self._names: dict[str, str] = {}
 
+    async def start(self, scheduler: Any) -> None:
+        """Learn the names of the workers that are there already."""
+        self._names.update({address: str(state.name) for address, state in scheduler.workers.items()})
+
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """A worker has registered; kvlab's have their model loaded by then."""
         state = scheduler.workers[worker]
         self._names[worker] = str(state.name)
         detail = {"host": state.host, "address": worker, "threads": state.nthreads, "pid": state.pid}
         self._tell(scheduler, Kind.WORKER_JOINED, str(state.name), detail)
+        stranded = [task for task in scheduler.unrunnable if task.loose_restrictions]
+        for task in stranded:
+            task.worker_restrictions = set()
+        if stranded:
+            scheduler.transitions({task.key: "waiting" for task in stranded}, stimulus_id="kvlab-worker-joined")
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
         """A worker is gone, however that came."""

@@ -7,8 +7,10 @@ import logging
 import os
 import socket
 import threading
+import time
 from typing import Any
 
+import psutil
 from distributed import WorkerPlugin
 
 import kvlab.transport.serializers as wire
@@ -23,12 +25,20 @@ from kvlab.transport.segment import Segment
 
 logger = logging.getLogger(__name__)
 PLUGIN_NAME = "kvlab"
+PSS_SECONDS = 1.0
+"""Reading PSS walks the page tables, which takes milliseconds in a process with large mappings."""
 
 
 def plugin_of(worker: Any) -> KVWorker:
     """The kvlab plugin of a Dask worker."""
     plugin: KVWorker = worker.plugins[PLUGIN_NAME]
     return plugin
+
+
+def pss_bytes() -> int:
+    """Memory of this process, shared pages counted by share; where the system has no PSS, what is its own (USS)."""
+    found = psutil.Process().memory_full_info()
+    return int(getattr(found, "pss", 0) or found.uss)
 
 
 class MemoryGauge:
@@ -83,6 +93,7 @@ class KVWorker(WorkerPlugin):
         self.worker = worker
         self.worker_name = str(worker.name)
         self.memory = MemoryGauge()
+        self._pss_at = 0.0
         self.reporter = Reporter(worker, f"{self.worker_name}/{os.getpid()}")
         raise_descriptor_limit()
         if self.same_host == "map":
@@ -109,6 +120,7 @@ class KVWorker(WorkerPlugin):
             "pid": os.getpid(),
             "device": str(engine.device),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1),
+            "memory_bytes": psutil.virtual_memory().total,
             "same_host": self.same_host,
             "identity": engine.identity,
             "config": engine.config,
@@ -134,11 +146,13 @@ class KVWorker(WorkerPlugin):
         self.sample_memory()
 
     def sample_memory(self, run: str = "") -> None:
-        """Report the K/V bytes this worker holds now."""
+        """Report the K/V bytes this worker holds now, and at most once a second the memory of its process (PSS)."""
         held, own = self.memory.totals()
-        self.reporter.emit(
-            Kind.MEMORY, run, worker=self.worker_name, nbytes=held, detail={"kv_unique_bytes": own}
-        )
+        detail: dict[str, int] = {"kv_unique_bytes": own}
+        if time.monotonic() - self._pss_at > PSS_SECONDS:
+            self._pss_at = time.monotonic()
+            detail["pss_bytes"] = pss_bytes()
+        self.reporter.emit(Kind.MEMORY, run, worker=self.worker_name, nbytes=held, detail=detail)
 
     def _on_wire(self, event: str, *, recipe: str, peer: str, how: str, nbytes: int, seconds: float | None = None) -> None:
         kind = Kind.SEGMENT_SENT if event == "sent" else Kind.SEGMENT_RECEIVED

@@ -1,0 +1,43 @@
+"""SmolLM2 itself, for what only a real model shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvlab.config import CI_VARIABLE, is_set
+from kvlab.progress import Progress
+from kvlab.runtime.lab import Lab
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """Folder of the embedded model; a missing one is a skip on a person's machine and a failure in CI."""
+    from kvlab.engine.embedded import is_ready, model_folder
+
+    if not is_ready():
+        if is_set(CI_VARIABLE):
+            pytest.fail("the embedded model is not there: `kvlab model fetch` comes before the tests")
+        pytest.skip("the embedded model is not there: kvlab model fetch")
+    return model_folder()
+
+
+@pytest.fixture(scope="module")
+def smol_lab(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two workers with SmolLM2."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVLAB_RUNS", str(tmp_path_factory.mktemp("runs")))
+        with Lab(kv_budget="2 GiB", progress=Progress("nothing")) as lab:
+            yield lab
+
+
+@pytest.fixture(scope="session")
+def dense(smollm2: Path) -> Any:
+    """SmolLM2 in unmodified transformers: SDPA, DynamicCache, fp32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(smollm2, attn_implementation="sdpa", dtype=torch.float32).eval()

@@ -1,0 +1,161 @@
+"""A worker that is killed costs time, never the answer. Real SIGKILLs; the log proves where each one hit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kvlab
+from kvlab.errors import TransferFailed
+from kvlab.store.events import Event, Kind
+
+DOCUMENT = "A workflow of agents shares one long context and each agent reads it again. " * 6
+AGENTS = ["first", "left", "right"]
+
+
+def workflow() -> Any:
+    wf = kvlab.Workflow("faults")
+    first = wf.agent("first", [wf.context("paper", DOCUMENT), "Begin."], max_new_tokens=24)
+    for name in AGENTS[1:]:
+        wf.agent(name, f"Go {name}.", continues=first, max_new_tokens=24)
+    return wf
+
+
+class KillAt:
+    """Kills the worker that reports the first event that ``when`` accepts."""
+
+    def __init__(self, lab: Any, when: Callable[[Event], bool]) -> None:
+        self._lab, self._when = lab, when
+        self.victim: str | None = None
+        self.event: Event | None = None
+        self.after: list[Event] = []
+        self._stop = lab.core.hub.listen(self._look)
+        self._lock = threading.Lock()
+
+    def _look(self, run: str, event: Event) -> None:
+        with self._lock:
+            if self.victim is None and event.worker in self._lab._cluster.pids and self._when(event):
+                self.victim, self.event = event.worker, event
+                os.kill(self._lab._cluster.pids[event.worker], signal.SIGKILL)
+            elif self.victim is not None:
+                self.after.append(event)
+
+    def done(self) -> None:
+        self._stop()
+
+
+@pytest.fixture(scope="module")
+def reference(lab: Any) -> dict[str, tuple[int, ...]]:
+    run = lab.run(workflow()).wait()
+    return {name: run[name].token_ids for name in AGENTS}
+
+
+@pytest.fixture
+def slow_lab(make_lab: Any) -> Any:
+    """Prefills in pieces of eight tokens, so that a kill can hit the middle of one."""
+    with make_lab(prefill_chunk=8, kv_budget="1 GiB") as made:
+        yield made
+
+
+def _wait_for_workers(lab: Any, n: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while sum(1 for worker in lab.workers.values() if worker.address) < n:
+        assert time.monotonic() < deadline, "the killed worker did not come back"
+        time.sleep(0.1)
+
+
+def test_killed_in_prefill(slow_lab: Any, reference: Any) -> None:
+    kill = KillAt(slow_lab, lambda e: e.kind is Kind.PREFILL_CHUNK and 0 < (e.n_tokens or 0) < e.detail["total"])
+    run = slow_lab.run(workflow()).wait()
+    kill.done()
+    assert kill.event is not None
+    assert (kill.event.n_tokens or 0) < kill.event.detail["total"]
+    finished = [e for e in kill.after if e.kind is Kind.ACTION_FINISHED and e.source == kill.event.source]
+    assert all(e.action != kill.event.action for e in finished)
+    assert any(e.kind is Kind.WORKER_LOST and e.worker == kill.victim for e in kill.after)
+    assert {name: run[name].token_ids for name in AGENTS} == reference
+    _wait_for_workers(slow_lab, 2)
+
+
+def test_killed_in_decode(slow_lab: Any, reference: Any) -> None:
+    seen: dict[str, int] = {}
+
+    def third_token(event: Event) -> bool:
+        if event.kind is Kind.TOKENS and event.agent in ("left", "right"):
+            seen[event.agent] = seen.get(event.agent, 0) + 1
+            return seen[event.agent] == 3
+        return False
+
+    kill = KillAt(slow_lab, third_token)
+    run = slow_lab.run(workflow()).wait()
+    kill.done()
+    assert kill.event is not None
+    finished = [e for e in kill.after if e.kind is Kind.ACTION_FINISHED and e.source == kill.event.source]
+    assert all(e.action != kill.event.action for e in finished)
+    assert any(e.kind is Kind.WORKER_LOST and e.worker == kill.victim for e in kill.after)
+    assert {name: run[name].token_ids for name in AGENTS} == reference
+
+
+@pytest.fixture(scope="module")
+def wide_model_dir(tiny_model: Any, tiny_model_dir: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model with 32 KiB of K/V a token: its states take long enough on a wire to be hit there."""
+    from transformers import AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("wide")
+    model = tiny_model(
+        num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=8, head_dim=64, max_position_embeddings=8192
+    )
+    model.generation_config.eos_token_id = 2
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("end", ["worker-0", "worker-1"], ids=["sender", "receiver"])
+def test_killed_in_transfer(make_lab: Any, wide_model_dir: str, end: str) -> None:
+    """The log shows the payload sent, and a worker lost before it was received."""
+    with make_lab(model=wide_model_dir, same_host="frames", kv_budget="2 GiB") as lab:
+        state = lab.materialize(DOCUMENT * 36, worker="worker-0")
+        assert state.nbytes > 200 * 2**20
+        before = state.next_logits()
+        recipes = {segment.recipe for segment in state.record.segments}
+        events: list[Event] = []
+        killed = threading.Event()
+
+        def look(run: str, event: Event) -> None:
+            events.append(event)
+            if event.kind is Kind.SEGMENT_SENT and event.segment in recipes and not killed.is_set():
+                killed.set()
+                os.kill(lab._cluster.pids[end], signal.SIGKILL)
+
+        stop = lab.core.hub.listen(look)
+        if end == "worker-0":
+            state.transfer("worker-1", keep=True)
+        else:
+            with pytest.raises(TransferFailed, match="lost on the way"):
+                state.transfer("worker-1", keep=True)
+        lab.core.hub.settle()
+        stop()
+        kinds = [(event.kind, event.worker) for event in events if event.segment in recipes or event.worker == end]
+        lost = kinds.index((Kind.WORKER_LOST, end))
+        assert (Kind.SEGMENT_SENT, "worker-0") in kinds[:lost]
+        assert (Kind.SEGMENT_RECEIVED, "worker-1") not in kinds[:lost]
+        _wait_for_workers(lab, 2)
+        assert abs(state.next_logits() - before).max() < 1e-4
+        assert state.phase == "resident"
+
+
+def test_all_workers_killed_come_back(make_lab: Any, oracle: Any) -> None:
+    with make_lab(workers=1, kv_budget="1 GiB") as lab:
+        state = lab.materialize(DOCUMENT)
+        before = state.next_logits()
+        os.kill(lab._cluster.pids["worker-0"], signal.SIGKILL)
+        time.sleep(0.5)
+        _wait_for_workers(lab, 1)
+        assert abs(state.next_logits() - before).max() < 1e-4
