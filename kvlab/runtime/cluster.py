@@ -12,6 +12,7 @@ import os
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,9 @@ from kvlab.runtime.worker_process import START_SECONDS
 logger = logging.getLogger(__name__)
 
 RESTARTS = 20
+"""How often one worker is started again."""
+CONNECT_SECONDS = 10.0
+"""How long a scheduler that is somewhere else may take to answer."""
 LOOPBACK: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
 """Where a local scheduler serves its health page; without Dask's dashboard, which would import Bokeh."""
 _POLL_SECONDS = 0.1
@@ -47,17 +51,20 @@ class LocalWorkers:
 
         self._model, self._same_host, self._folder = model, same_host, folder
         self._closing = threading.Event()
-        self._restarts = 0
+        self._restarts: Counter[str] = Counter()
+        self._ended: dict[str, int] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._scheduler = LocalCluster(
-            n_workers=0, host="127.0.0.1", silence_logs=logging.ERROR, **LOOPBACK
-        )
+        self._scheduler = LocalCluster(n_workers=0, host="127.0.0.1", silence_logs=logging.ERROR, **LOOPBACK)
         self._address: str = self._scheduler.scheduler_address
         self.client = Client(self._scheduler, set_as_default=False)
-        for index in range(n_workers):
-            self._start(f"worker-{index}")
         self._supervisor = threading.Thread(target=self._supervise, name="kvlab-supervisor", daemon=True)
         self._supervisor.start()
+        try:
+            for index in range(n_workers):
+                self._start(f"worker-{index}")
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, name: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -74,10 +81,11 @@ class LocalWorkers:
             for name, process in list(self._processes.items()):
                 if process.poll() is None or self._closing.is_set():
                     continue
-                self._restarts += 1
-                if self._restarts > RESTARTS:
-                    logger.error("worker %s ended %d times; it is not started again", name, self._restarts)
-                    del self._processes[name]
+                self._ended[name] = process.returncode
+                self._restarts[name] += 1
+                if self._restarts[name] > RESTARTS:
+                    logger.error("worker %s ended %d times; it is not started again", name, self._restarts[name])
+                    self._processes = {other: one for other, one in self._processes.items() if other != name}
                     continue
                 logger.warning("worker %s ended with status %s; starting it again", name, process.returncode)
                 _close_stdin(process)
@@ -89,15 +97,17 @@ class LocalWorkers:
         return {name: process.pid for name, process in self._processes.items()}
 
     def ended(self) -> dict[str, int]:
-        """Workers whose process has ended, and their exit status."""
-        return {name: p.returncode for name, p in self._processes.items() if p.poll() is not None}
+        """Workers whose process has ended, even if it was started again since, and its last exit status."""
+        return dict(self._ended)
 
     def log_tail(self, name: str, n_lines: int = 5) -> str:
-        """The last lines of a worker's log."""
+        """What a worker said last: the error it named, else the last lines of its log."""
         log = self._folder / f"{name}.log"
         if not log.exists():
             return ""
-        return "\n".join(log.read_text(errors="replace").splitlines()[-n_lines:])
+        lines = log.read_text(errors="replace").splitlines()
+        named = max((index for index, line in enumerate(lines) if line.startswith("kvlab: ")), default=-n_lines)
+        return "\n".join(lines[named:]).removeprefix("kvlab: ")
 
     def close(self) -> None:
         """Stop the workers and the scheduler that were started here; nothing is left behind."""
@@ -127,18 +137,21 @@ class LocalThreads:
 
         from kvlab.runtime.worker_plugin import KVWorker
 
-        self._cluster = LocalCluster(
-            n_workers=0, processes=False, silence_logs=logging.ERROR, **LOOPBACK
-        )
+        self._workers: list[Any] = []
+        self._cluster = LocalCluster(n_workers=0, processes=False, silence_logs=logging.ERROR, **LOOPBACK)
         self.client = Client(self._cluster, set_as_default=False)
-        for index in range(n_workers):
-            self._cluster.sync(self._add, f"worker-{index}", KVWorker(model, same_host=same_host), folder)
+        try:
+            for index in range(n_workers):
+                self._cluster.sync(self._add, f"worker-{index}", KVWorker(model, same_host=same_host), folder)
+        except BaseException:
+            self.close()
+            raise
 
     async def _add(self, name: str, plugin: Any, folder: Path) -> None:
         from distributed import Worker
 
         worker = Worker(
-            self._cluster.scheduler.address,
+            str(self._cluster.scheduler_address),
             nthreads=1,
             name=name,
             memory_limit=0,
@@ -148,8 +161,8 @@ class LocalThreads:
             local_directory=str(folder),
             protocol="inproc",
         )
-        self._workers = [*getattr(self, "_workers", []), worker]
-        await worker
+        self._workers.append(worker)
+        await worker_process.started(worker)
 
     def close(self) -> None:
         """Stop workers and scheduler."""
@@ -171,7 +184,7 @@ class Foreign:
         from distributed import Client
 
         try:
-            self.client = Client(address, timeout=10, set_as_default=False)
+            self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise ClusterError(
                 f"the scheduler at {address} does not answer: {error}",
@@ -200,7 +213,9 @@ def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str]) -> 
             return
         why = failed()
         if why:
-            raise ClusterError(f"a worker could not start: {why}", hint="read the worker's log in the run folder")
+            raise ClusterError(
+                f"a worker could not start: {why}", hint="`kvlab worker` in a terminal shows all that it says"
+            )
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"{present} of {n_workers} workers came within {START_SECONDS:.0f} s",

@@ -1,9 +1,10 @@
-"""Labs are remembered: the same arguments give the running one; a cell that is run again with others closes its old one."""
+"""Labs are remembered: the same arguments give the running one; a cell run again with others closes what it made."""
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Hashable
 from typing import Any
 
 from kvlab.errors import InvalidInput
@@ -14,48 +15,55 @@ class Remembered(type):
     """Metaclass of :class:`kvlab.runtime.lab.Lab`: looks before it makes."""
 
     _running: dict[Any, Any] = {}  # noqa: RUF012 - one registry a process
-    _made_by_cell: dict[str, Any] = {}  # noqa: RUF012
+    _made_by_cell: dict[str, dict[Any, str]] = {}  # noqa: RUF012 - cell: {lab: the execution that asked for it last}
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
         """The running lab of these arguments, or a new one."""
         key = cls._key(args, keywords)
         running = Remembered._running.get(key)
+        cell, execution = _cell()
+        made_here = Remembered._made_by_cell.setdefault(cell, {}) if cell else {}
         if running is not None and not running.closed:
+            if running in made_here:
+                made_here[running] = execution
             return running
-        cell = _cell()
-        before = Remembered._made_by_cell.get(cell) if cell else None
-        if before is not None and not before.closed:
+        for before in [lab for lab, then in made_here.items() if then != execution]:
             before.close()
         lab = super().__call__(*args, **keywords)
         Remembered._running[key] = lab
         if cell:
-            Remembered._made_by_cell[cell] = lab
+            made_here[lab] = execution
         return lab
 
     def _key(cls, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        signature = inspect.signature(cls.__init__)
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc] - the class that is being called
         names = list(signature.parameters)[1:]
         refuse_unknown_keywords("Lab", [name for name in keywords if name not in names], names)
         if len(args) > 1:
             raise InvalidInput("Lab takes one positional argument, a scheduler's address", hint="name the others")
         bound = signature.bind(None, *args, **keywords)
         bound.apply_defaults()
-        return tuple((name, value) for name, value in bound.arguments.items() if name not in ("self", "progress"))
+        found = [(name, value) for name, value in bound.arguments.items() if name not in ("self", "progress")]
+        for name, value in found:
+            if not isinstance(value, Hashable):
+                raise InvalidInput(f"{name}={value!r} is a {type(value).__name__}", hint="a text, a number or None")
+        return tuple(found)
 
     @staticmethod
     def forget(lab: Any) -> None:
         """A lab is closed."""
-        for registry in (Remembered._running, Remembered._made_by_cell):
-            for key in [key for key, value in registry.items() if value is lab]:
-                del registry[key]
+        for key in [key for key, value in Remembered._running.items() if value is lab]:
+            del Remembered._running[key]
+        for made in Remembered._made_by_cell.values():
+            made.pop(lab, None)
 
 
-def _cell() -> str | None:
-    """The notebook cell that runs now, as the front end names it; None outside a notebook."""
+def _cell() -> tuple[str | None, str]:
+    """(the notebook cell that runs now, as the front end names it, or None outside a notebook; this run of it)."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "get_parent"):
-        return None
-    metadata = shell.get_parent().get("metadata", {})
-    cell = metadata.get("cellId")
-    return str(cell) if cell else None
+        return None, ""
+    parent = shell.get_parent()
+    cell = parent.get("metadata", {}).get("cellId")
+    return (str(cell) if cell else None), str(parent.get("header", {}).get("msg_id", ""))

@@ -8,9 +8,13 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from kvlab.engine.models import describe
+from kvlab.errors import KVLabError
 from kvlab.runtime import dask_settings
 from kvlab.runtime.engines import ModelSpec
 
@@ -39,6 +43,8 @@ def main(
     logging.getLogger("distributed").setLevel(logging.WARNING)
     if watch_stdin:
         threading.Thread(target=_end_with_stdin, name="kvlab-stdin", daemon=True).start()
+    # A lab asks for a model by the name on its card, whatever it was called on this command line.
+    model = replace(model, name=describe(model.path).name)
     return asyncio.run(_serve(address, model, name, same_host, local_directory))
 
 
@@ -64,10 +70,29 @@ async def _serve(address: str, model: ModelSpec, name: str | None, same_host: st
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: asyncio.ensure_future(worker.close(reason="signal")))
-    await worker
+    await started(worker)
     logger.info("worker %s serves %s with %s", worker.name, address, model.name)
     await worker.finished()
     return 0
+
+
+async def started(worker: Any) -> None:
+    """Return when the Dask worker ``worker`` has registered.
+
+    Raises
+    ------
+    KVLabError
+        Where one is the reason that it cannot, such as a refused model; Dask wraps it in errors of its own.
+    """
+    try:
+        await worker
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KVLabError):
+            cause = cause.__cause__
+        if cause is not None:
+            raise cause from error
+        raise
 
 
 def _end_with_stdin() -> None:
@@ -77,9 +102,7 @@ def _end_with_stdin() -> None:
     os._exit(0)
 
 
-def command(
-    address: str, model: ModelSpec, name: str, same_host: str, local_directory: Path
-) -> list[str]:
+def command(address: str, model: ModelSpec, name: str, same_host: str, local_directory: Path) -> list[str]:
     """The command line of a worker that ends with its starter."""
     return [
         sys.executable, "-m", "kvlab", "worker", address,
