@@ -82,8 +82,10 @@ def cpu_flash_part(
 ) -> Part:
     """One part by torch's flash attention for CPU, which reads strided K/V where they lie.
 
-    ``key`` must hold at least one column: the operator ends the process with SIGFPE on an empty one.
+    ``key`` must hold at least one column: the operator ends the process with SIGFPE on an empty one. It takes the last
+    axis for dense without looking, so what is not dense there is copied first.
     """
+    query, key, value = (one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value))
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
         query, key, value, 0.0, causal, attn_mask=None, scale=scale
     )
@@ -97,6 +99,7 @@ def cuda_flash_part(
 
     Unverified on GPU: written from the operator's declaration. :func:`require_true_lse` checks it at load.
     """
+    query, key, value = (one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value))
     result = torch.ops.aten._scaled_dot_product_flash_attention.default(
         query, key, value, 0.0, causal, False, scale=scale
     )

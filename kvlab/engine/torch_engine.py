@@ -8,11 +8,14 @@ import torch
 from transformers import PreTrainedModel
 
 from kvlab.engine import partial
+from kvlab.engine.cache import SegmentedCache, Span, Tails
 from kvlab.engine.fingerprint import weights_digest
 from kvlab.engine.generate import Run
 from kvlab.engine.interface import NAME
+from kvlab.engine.linear import halve_linears
 from kvlab.engine.parts import part_kernel
 from kvlab.engine.payload import checked_past, new_payload
+from kvlab.engine.prefill import forward_row
 from kvlab.engine.protocol import Allocate, Branch, Listener, Produced
 from kvlab.engine.sampling import check_sampling
 from kvlab.engine.selftest import partial_objection, reference_logits, require_agreement, require_true_lse
@@ -71,6 +74,7 @@ class TorchEngine:
                 f"{name} ({type(model).__name__}) does not let its attention be set",
                 hint="use a model with plain causal attention, such as Llama, Qwen2, Qwen3 or Mistral",
             )
+        halve_linears(model)
         engine = cls(model, ModelIdentity(name, weights_digest(model), tokenizer_digest), config)
         if engine.device.type != "cpu":
             require_true_lse(engine._kernel, config, engine.device)
@@ -164,6 +168,18 @@ class TorchEngine:
             return []
         return self._run(branches, past, allocate, listener, DEFAULT_CHUNK)
 
+    @torch.inference_mode()
+    def logits(self, ids: bytes, past: Sequence[torch.Tensor]) -> torch.Tensor:
+        """``[n, vocabulary]`` fp32 logits after each of ``ids`` on top of ``past``, in one pass; keeps no K/V.
+
+        For audits, which compare two ways of computing row by row. Errors as :meth:`prefill`.
+        """
+        readable = self._checked([Branch(ids, PREFILL_ONLY)], past)
+        n_tokens = n_ids(ids)
+        cache = SegmentedCache(readable, Tails(self.new_payload(n_tokens)[None]), self._kernel)
+        fed = torch.tensor(unpack_ids(ids), device=self.device)
+        return forward_row(self._model, cache, fed, [Span(0, 0, n_tokens)], range(n_tokens))
+
     def partial_forward(
         self, hidden_or_ids: torch.Tensor, positions: torch.Tensor, layers: range, cache: torch.Tensor
     ) -> torch.Tensor:
@@ -201,13 +217,17 @@ class TorchEngine:
         listener: Listener,
         chunk: int,
     ) -> list[Produced]:
+        readable = self._checked(branches, past)
+        if chunk < 1:
+            raise InvalidInput(f"chunk is {chunk}", hint="at least one token a pass")
+        return Run(self._model, self._config, self._kernel, branches, readable, allocate, listener)(chunk)
+
+    def _checked(self, branches: Sequence[Branch], past: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         readable = checked_past(past, self._config, self.device)
         n_past = sum(payload.shape[3] for payload in readable)
         for branch in branches:
             self._check_branch(branch, n_past)
-        if chunk < 1:
-            raise InvalidInput(f"chunk is {chunk}", hint="at least one token a pass")
-        return Run(self._model, self._config, self._kernel, branches, readable, allocate, listener)(chunk)
+        return readable
 
     def _check_branch(self, branch: Branch, n_past: int) -> None:
         if not branch.ids or len(branch.ids) % BYTES_PER_ID:

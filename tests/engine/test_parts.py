@@ -121,6 +121,14 @@ def test_strided_views_are_read_where_they_lie():
     assert torch.equal(lse, copied[1])
 
 
+def test_an_axis_that_is_not_dense_is_not_misread():
+    query, key, value = (one.transpose(2, 3).contiguous().transpose(2, 3) for one in random_qkv(5, 20))
+    out, lse = cpu_flash_part(query, key, value, SCALE)
+    true_out, true_lse = softmax_attention(query, key, value)
+    torch.testing.assert_close(out.double(), true_out, atol=1e-5, rtol=0)
+    torch.testing.assert_close(lse.double(), true_lse, atol=1e-5, rtol=0)
+
+
 def test_the_kernel_follows_device_dtype_and_head_dimension():
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     assert part_kernel(cpu, torch.float32, 64) is cpu_flash_part
