@@ -121,7 +121,8 @@ def _key(core: Core, cores: int) -> str:
 
     parts = [
         platform.node(), platform.machine(), platform.processor(), str(cores), core.model.weights, core.config.dtype,
-        core.same_host, str(len(core.workers)), torch.__version__, transformers.__version__, distributed.__version__, str(FORMAT),
+        core.same_host, str(len(core.workers)), torch.__version__, transformers.__version__,
+        distributed.__version__, str(FORMAT),
     ]  # fmt: skip
     return sha256_hex(*parts)[:24]
 

@@ -11,62 +11,29 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from kvlab.compiler.graph import Graph, Node
 from kvlab.compiler.resolve import resolve
 from kvlab.cost.decide import Alternative, Decision, Edge, Piece, decide
 from kvlab.engine.protocol import Branch
-from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, TransferFailed
+from kvlab.errors import Cancelled, ChecksumMismatch, KVLabError, TransferFailed
 from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
 from kvlab.runtime.gate import Gate
-from kvlab.runtime.operations import Answered, Operations, Pending, Request
+from kvlab.runtime.operations import Answered, Operations, Request
 from kvlab.runtime.orders import Order
+from kvlab.runtime.remote_errors import error_of
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.runtime.units import Flow, Progress, Unit, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
 from kvlab.store.events import Kind
 
 logger = logging.getLogger(__name__)
 
-Flow = Literal["state", "text"]
 RETRIES = 2
 """How often an action whose state did not arrive is tried again, recomputing it."""
-
-
-@dataclass(slots=True)
-class Unit:
-    """Nodes that are launched together: one node, or siblings as one batch."""
-
-    nodes: tuple[Node, ...]
-    action: str = ""
-    worker: str = ""
-    ready_ns: int = 0
-    decision: Decision | None = None
-    pending: Pending | None = None
-    text_answer: Any = None
-    tries: int = 0
-    because: str | None = None
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return ", ".join(node.id for node in self.nodes)
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a run has come to so far; read by the run's handle, written by the conductor alone."""
-
-    outputs: dict[str, bytes] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    states: dict[str, StateRecord] = field(default_factory=dict)
-    failed: dict[str, Exception] = field(default_factory=dict)
-    done_ns: dict[str, int] = field(default_factory=dict)
-    status: str = "running"
-    error: Exception | None = None
 
 
 class Conductor:
@@ -92,7 +59,7 @@ class Conductor:
         self._node_done, self._finished = node_done, finished
         self._operations = Operations(core)
         self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._units = self._make_units()
+        self._units = units_of(graph, flow)
         self._running: dict[str, Unit] = {}
         self._timeline = Timeline()
         self._cancelled = False
@@ -136,17 +103,6 @@ class Conductor:
                 names = ", ".join(unit.name for unit in waiting)
                 raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
 
-    def _make_units(self) -> list[Unit]:
-        if self.flow == "text":
-            return [Unit((node,)) for node in self.graph.nodes if node.sampling.max_new_tokens]
-        grouped = {name: group for group in self.graph.siblings for name in group}
-        units: list[Unit] = []
-        for node in self.graph.nodes:
-            group = grouped.get(node.id, (node.id,))
-            if group[0] == node.id:
-                units.append(Unit(tuple(self.graph.by_id[name] for name in group)))
-        return units
-
     def _waits_for(self, unit: Unit) -> list[str]:
         node = unit.nodes[0]
         return list(node.text_parents if self.flow == "text" else node.waits_for)
@@ -163,7 +119,9 @@ class Conductor:
                 continue
             reason = f"{lost[0]} failed" if lost else "the run was cancelled"
             for node in unit.nodes:
-                self.progress.failed[node.id] = Cancelled(f"{node.id} did not run: {reason}", hint="see the first error")
+                self.progress.failed[node.id] = Cancelled(
+                    f"{node.id} did not run: {reason}", hint="see the first error"
+                )
                 self._node_done(node.id)
         return hopeful
 
@@ -175,7 +133,7 @@ class Conductor:
                 self._adopt(unit)
                 return
             self._decide_and_submit(unit)
-        except Exception as error:  # the action fails by name; the rest of the run goes on
+        except Exception as error:  # noqa: BLE001 - the action fails by name; the rest of the run goes on
             self._fail(unit, error)
 
     def _adopt(self, unit: Unit) -> None:
@@ -275,11 +233,14 @@ class Conductor:
         recipe = f"text-{unit.action}"
         n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
         core.catalog.budget.reserve(recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}")
-        order = Order(
-            unit.action, self.run, "text", core.spec, (unit.name,), (recipe,), (branch,), threads, core.chunk
-        )
+        order = Order(unit.action, self.run, "text", core.spec, (unit.name,), (recipe,), (branch,), threads, core.chunk)
         unit.text_answer = core.client.submit(
-            tasks.run_text, order, key=recipe, pure=False, workers=core.address_of(unit.worker), allow_other_workers=True
+            tasks.run_text,
+            order,
+            key=recipe,
+            pure=False,
+            workers=core.address_of(unit.worker),
+            allow_other_workers=True,
         )
         unit.text_answer.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
 
@@ -462,20 +423,3 @@ def _only_recompute(decision: Decision) -> Decision:
         return decision
     chosen: Alternative = min(again, key=lambda a: a.seconds)
     return Decision(decision.edge, decision.alternatives, chosen, "what was planned failed: recompute")
-
-
-def error_of(future: Any) -> Exception:
-    if future.status in {"cancelled", "lost"}:
-        return Cancelled("the cluster dropped this work", hint="run it again; the scheduler may have been restarted")
-    error = future.exception()
-    if isinstance(error, KVLabError):
-        return error
-    name = type(error).__name__
-    if name == "KilledWorker":
-        return ClusterError(
-            f"every worker that tried this work died: {error}",
-            hint="look at the workers' logs in the run folder; memory is the usual reason",
-        )
-    if name == "NoWorker" or "NoValidWorker" in name:
-        return ClusterError("no worker was left for this work", hint="start workers, or open a new lab")
-    return KVLabError(f"work on a worker failed: {name}: {error}", hint="KVLAB_DEBUG=1 shows where")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvlab.cost.decide import View, WorkerView
+from kvlab.cost.model import CostModel, Link, PrefillCurve
 from kvlab.errors import ClusterError
 from kvlab.runtime.load import Load
 from kvlab.state.identity import root_digest
 
 if TYPE_CHECKING:
-    from kvlab.cost.model import CostModel
     from kvlab.engine.chat import ChatTokenizer
     from kvlab.runtime.catalog import Catalog
     from kvlab.runtime.engines import ModelSpec
@@ -32,6 +32,10 @@ class WorkerSeen:
     memory_bytes: int = 0
 
 
+UNMEASURED = CostModel(PrefillCurve(0.0, 0.0, 0.0, 1), 0.0, Link(0.0, 1.0), 0.0, 0.0)
+"""Before calibration; nothing is decided with it."""
+
+
 @dataclass(slots=True)
 class Core:
     """One a lab; made by the lab when it starts, closed by it."""
@@ -43,11 +47,11 @@ class Core:
     model: ModelIdentity
     config: KVConfig
     tokenizer: ChatTokenizer
-    cost: CostModel
     namespace: str
     same_host: str
     chunk: int
     workers: dict[str, WorkerSeen]
+    cost: CostModel = UNMEASURED
     load: Load = field(default_factory=Load)
     closed: bool = False
 
@@ -66,7 +70,9 @@ class Core:
         found = sorted((w for w in self.workers.values() if w.address), key=lambda worker: worker.name)
         if not found:
             raise ClusterError(
-                "no worker is up", hint="wait for a restart, or start one with `kvlab worker ADDRESS`", workers=list(self.workers)
+                "no worker is up",
+                hint="wait for a restart, or start one with `kvlab worker ADDRESS`",
+                workers=list(self.workers),
             )
         return found
 

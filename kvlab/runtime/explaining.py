@@ -41,10 +41,14 @@ class Explanation:
         said = [f"{self.n_tokens} tokens; {self.n_reusable} would be reused"]
         said[0] += f" from {self.state}" if self.state else ": no state is a prefix of it"
         if self.nearest and self.n_equal > self.n_reusable:
-            said.append(f"{self.nearest} agrees for {self.n_equal} tokens; .truncate({self.n_equal}) would make them usable")
+            said.append(
+                f"{self.nearest} agrees for {self.n_equal} tokens; .truncate({self.n_equal}) would make them usable"
+            )
         if self.differs:
             mine, theirs = self.differs
-            said.append(f"first difference at token {self.n_equal}: the prompt goes on {mine!r}, {self.nearest} {theirs!r}")
+            said.append(
+                f"first difference at token {self.n_equal}: the prompt goes on {mine!r}, {self.nearest} {theirs!r}"
+            )
         return "\n".join(said)
 
     __repr__ = __str__
@@ -56,7 +60,9 @@ def explain(core: Core, prompt: str, *, chat: bool) -> Explanation:
     opening = tokenizer.open_conversation(None) if chat else tokenizer.root_ids()
     ids = opening + tokenizer.text_ids(prompt)
     n_reusable, found = core.catalog.longest_prefix(core.namespace, ids)
-    records = [e.record for e in core.catalog.states() if e.record.namespace == core.namespace and e.phase == "resident"]
+    records = [
+        e.record for e in core.catalog.states() if e.record.namespace == core.namespace and e.phase == "resident"
+    ]
     best = max(records, key=lambda record: common_prefix(record.path_ids, ids), default=None)
     n_equal = common_prefix(best.path_ids, ids) if best is not None else 0
     differs = None

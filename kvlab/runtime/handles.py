@@ -6,7 +6,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvlab.errors import InvalidInput, StateGone
+from kvlab.errors import InvalidInput
 from kvlab.state.identity import KVConfig, ModelIdentity
 from kvlab.state.records import Lineage, StateRecord
 from kvlab.state.tokens import unpack_ids
@@ -84,7 +84,7 @@ class KVState:
 
     @property
     def phase(self) -> str:
-        """Where it is in its life: resident, evicted, …"""
+        """Where it is in its life: resident, evicted and so on."""
         return str(self._verbs.core.catalog.entry(self.id).phase)
 
     @property
@@ -162,7 +162,9 @@ class KVState:
         return self._verbs.next_logits(self)
 
     def __getstate__(self) -> Any:
-        raise InvalidInput("a KVState is a handle of this lab and cannot be pickled", hint="state.save(folder) writes it")
+        raise InvalidInput(
+            "a KVState is a handle of this lab and cannot be pickled", hint="state.save(folder) writes it"
+        )
 
     def __repr__(self) -> str:
         from kvlab.display.handles import state_text
@@ -225,8 +227,3 @@ def require_states(states: Any) -> list[KVState]:
     if len(labs) > 1:
         raise InvalidInput("the states belong to different labs", hint="save one and load it in the other lab")
     return found
-
-
-def closed_lab(state: str) -> StateGone:
-    """The error for a state whose lab is closed."""
-    return StateGone(f"the lab of state {state} is closed", hint="open a lab and make the state again", state=state)

@@ -67,7 +67,7 @@ def forget_outputs() -> None:
     for name in ("_", "__", "___", *[name for name in shell.user_ns if name[:1] == "_" and name[1:].isdigit()]):
         if list(_states_in(shell.user_ns.get(name))):
             shell.user_ns[name] = None
-    shell.displayhook._, shell.displayhook.__, shell.displayhook.___ = "", "", ""  # noqa: SLF001
+    shell.displayhook._, shell.displayhook.__, shell.displayhook.___ = "", "", ""
 
 
 def _held_by() -> dict[tuple[int, str], list[str]]:

@@ -5,37 +5,29 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from kvlab.compiler.compile import compile_workflow
 from kvlab.compiler.graph import Graph
-from kvlab.engine.chat import ChatTokenizer
 from kvlab.engine.models import ModelCard, describe, resolve
-from kvlab.errors import ClusterError, InvalidInput, StateGone
+from kvlab.errors import InvalidInput, StateGone
 from kvlab.progress import SHOWN, Progress
-from kvlab.runtime import calibration, holders
-from kvlab.runtime.catalog import Catalog
-from kvlab.runtime.cluster import Foreign, LocalThreads, LocalWorkers, wait_for_workers
+from kvlab.runtime import holders
 from kvlab.runtime.core import Core, WorkerSeen
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.explaining import Explanation, explain
 from kvlab.runtime.handles import KVState
-from kvlab.runtime.hub import Hub
 from kvlab.runtime.memory import check_room, parse_budget
+from kvlab.runtime.opening import Opening
 from kvlab.runtime.remembered import Remembered
-from kvlab.runtime.reporting import TOPIC
 from kvlab.runtime.run import Run
-from kvlab.runtime.scheduler_plugin import WorkersSeen
 from kvlab.runtime.scratch import make_scratch, remove_scratch
 from kvlab.runtime.verbs import Verbs
-from kvlab.runtime.worker_plugin import plugin_of
 from kvlab.state.lifecycle import Phase
 from kvlab.store.environment import environment
-from kvlab.store.events import Event, Kind
 from kvlab.store.graph_document import graph_document
 from kvlab.store.runs import list_runs, new_run_folder
 from kvlab.store.saved import SavedRun
@@ -99,97 +91,29 @@ class Lab(metaclass=Remembered):
         _check(workers, same_host, prefill_chunk)
         path = resolve(model, progress)
         self.card: ModelCard = describe(path)
-        spec = ModelSpec(self.card.name, str(path), device, dtype)
-        local = 0 if address else workers
-        budget = parse_budget(kv_budget)
-        self._budget_bytes = check_room(self.card, local if processes else min(local, 1), budget, dtype, progress.say)
+        copies = 0 if address else workers if processes else 1
+        self._budget_bytes = check_room(self.card, copies, parse_budget(kv_budget), dtype, progress.say)
         self._scratch = make_scratch()
-        self._cluster: Any = None
-        self._hub = Hub()
         self._closed = threading.Lock()
-        try:
-            self._start(address, spec, local, processes, same_host, namespace, prefill_chunk, progress)
-        except BaseException:
-            self._shut()
-            raise
+        with contextlib.ExitStack() as opened:
+            opened.callback(remove_scratch, self._scratch)
+            opening = Opening(
+                spec=ModelSpec(self.card.name, str(path), device, dtype),
+                scratch=self._scratch,
+                same_host=same_host,
+                namespace=namespace,
+                chunk=prefill_chunk,
+                budget_bytes=self._budget_bytes,
+                progress=progress,
+            )
+            cluster = opening.cluster(address, workers, processes=processes)
+            opened.callback(cluster.close)
+            self._cluster = cluster
+            self.core = opening.core(cluster, 1 if address else workers)
+            opened.callback(self.core.hub.close)
+            self._verbs = Verbs(self.core)
+            self._opened = opened.pop_all()
         atexit.register(self.close)
-
-    def _start(
-        self,
-        address: str | None,
-        spec: ModelSpec,
-        n_local: int,
-        processes: bool,
-        same_host: str,
-        namespace: str,
-        chunk: int,
-        progress: Progress,
-    ) -> None:
-        tokenizer = ChatTokenizer.load(spec.path, spec.name)
-        with progress.task(f"Starting {n_local} workers with {spec.name}" if n_local else f"Joining {address}"):
-            if address:
-                self._cluster = Foreign(address)
-            elif processes:
-                self._cluster = LocalWorkers(spec, n_local, same_host, self._scratch)
-            else:
-                self._cluster = LocalThreads(spec, n_local, same_host, self._scratch)
-            client = self._cluster.client
-            client.subscribe_topic(TOPIC, self._hub.on_dask_event)
-            wait_for_workers(client, max(1, n_local), self._failed_start)
-            told = client.run(_describe_worker)
-        mine = {a: one for a, one in told.items() if one is not None and one["identity"].name == spec.name}
-        if not mine:
-            raise ClusterError(
-                f"none of the {len(told)} workers at {address} serves {spec.name}",
-                hint=f"start one with `kvlab worker {address} --model {spec.name}`",
-            )
-        first = next(iter(mine.values()))
-        seen = {
-            one["name"]: WorkerSeen(
-                one["name"], a, one["host"], one["pid"], one["cores"], one["device"], one["memory_bytes"]
-            )
-            for a, one in mine.items()
-        }
-        hub = self._hub
-        catalog = Catalog(self._budget_bytes, lambda state, now, then: hub.emit(
-            Kind.STATE_PHASE, "lab", state=state, detail={"now": str(now), "then": str(then)}
-        ))  # fmt: skip
-        self.core = Core(
-            client, hub, catalog, spec, first["identity"], first["config"], tokenizer, None,  # type: ignore[arg-type]
-            namespace, same_host, chunk, seen,
-        )  # fmt: skip
-        hub.listen(self._on_event)
-        client.register_plugin(WorkersSeen())
-        self.core.cost = calibration.calibrated(self.core, first["cores"], progress.say)
-        self._verbs = Verbs(self.core)
-
-    def _failed_start(self) -> str:
-        ended = self._cluster.ended() if isinstance(self._cluster, LocalWorkers) else {}
-        return "; ".join(f"{name}: {self._cluster.log_tail(name)}" for name, status in ended.items() if status)
-
-    def _on_event(self, run: str, event: Event) -> None:
-        """Keep workers and placements as the cluster tells them. Runs on the hub's thread."""
-        core, worker = self.core, event.worker or ""
-        if event.kind is Kind.WORKER_JOINED and event.source == "scheduler":
-            detail = event.detail
-            known = core.workers.get(worker)
-            core.workers[worker] = WorkerSeen(
-                worker,
-                detail["address"],
-                known.host if known else detail["host"],
-                detail["pid"] or 0,
-                known.cores if known else detail["threads"],
-                known.device if known else "cpu",
-                known.memory_bytes if known else 0,
-            )
-        elif event.kind is Kind.WORKER_LOST and event.source == "scheduler":
-            if worker in core.workers and core.workers[worker].address == event.detail["address"]:
-                core.workers[worker].address = None
-            core.catalog.worker_lost(worker)
-        elif event.kind in (Kind.SEGMENT_PLACED, Kind.SEGMENT_DROPPED) and event.segment:
-            present = event.kind is Kind.SEGMENT_PLACED
-            core.catalog.located(event.segment, event.detail["key"], worker, present=present)
-        core.catalog.reap()
 
     # -- workflows
 
@@ -274,7 +198,7 @@ class Lab(metaclass=Remembered):
             paused=paused,
             workers=chosen,
             document=document,
-            closing=lambda run: self._keep_logs(marks, folder.logs),
+            closing=lambda _: self._keep_logs(marks, folder.logs),
         )
 
     def _chosen_workers(self, workers: int | Sequence[str] | None) -> frozenset[str] | None:
@@ -349,20 +273,13 @@ class Lab(metaclass=Remembered):
         atexit.unregister(self.close)
         Remembered.forget(self)
         self.core.closed = True
-        self._shut()
-
-    def _shut(self) -> None:
-        with contextlib.ExitStack() as rest:
-            rest.callback(remove_scratch, self._scratch)
-            rest.callback(self._hub.close)
-            if self._cluster is not None:
-                rest.callback(self._cluster.close)
+        self._opened.close()
 
     def _require_open(self) -> None:
         if self.closed:
             raise StateGone("this lab is closed", hint="kvlab.Lab() opens another")
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -403,10 +320,6 @@ def _check(workers: int, same_host: str, prefill_chunk: int) -> None:
         raise InvalidInput(f"same_host={same_host!r}", hint='same_host="map" or same_host="frames"')
     if prefill_chunk < 1:
         raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
-
-
-def _describe_worker(dask_worker: Any) -> dict[str, Any] | None:
-    return plugin_of(dask_worker).describe() if "kvlab" in dask_worker.plugins else None
 
 
 def _identity_document(core: Core) -> dict[str, Any]:

@@ -105,7 +105,9 @@ class Operations:
                 core.catalog.budget.release(key)
             self._unclaim(pending)
             raise
-        order = self._order(request, "siblings" if len(recipes) > 1 else self._work(request), tuple(recipes), request.branches)
+        order = self._order(
+            request, "siblings" if len(recipes) > 1 else self._work(request), tuple(recipes), request.branches
+        )
         where = self._where(request.worker)
         if len(recipes) == 1:
             future = core.client.submit(tasks.run_one, order, *past, key=keys[0], pure=False, **where)
@@ -145,7 +147,15 @@ class Operations:
 
     def _order(self, request: Request, work: Work, recipes: tuple[str, ...], branches: tuple[Branch, ...]) -> Order:
         return Order(
-            request.action, request.run, work, self.core.spec, request.agents, recipes, branches, request.threads, self.core.chunk
+            request.action,
+            request.run,
+            work,
+            self.core.spec,
+            request.agents,
+            recipes,
+            branches,
+            request.threads,
+            self.core.chunk,
         )
 
     def _where(self, worker: str) -> dict[str, Any]:
@@ -185,7 +195,8 @@ class Operations:
     def collect(self, pending: Pending, headers: Sequence[dict[str, Any]]) -> list[Answered]:
         """Take the headers of a finished request into the catalog: sizes, places, records.
 
-        The segments stay claimed until :meth:`done_with`. Returns one answer a branch. What was reserved becomes what it really took.
+        The segments stay claimed until :meth:`done_with`. Returns one answer a branch. What was reserved becomes what
+        it really took.
         """
         core, request = self.core, pending.request
         catalog = core.catalog

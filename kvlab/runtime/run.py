@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvlab.errors import InvalidInput, KVLabError, NoRoom
-from kvlab.runtime.conductor import Conductor, Flow
+from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
 from kvlab.runtime.reporting import FLUSH_SECONDS
+from kvlab.runtime.units import Flow
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 from kvlab.store.saved import Tables

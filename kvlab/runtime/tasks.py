@@ -222,4 +222,3 @@ def _at_work(order: Order, past: Sequence[Segment] = ()) -> Iterator[_Work]:
         seconds=time.perf_counter() - started,
         detail={"op": order.work},
     )
-

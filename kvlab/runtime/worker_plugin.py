@@ -101,7 +101,7 @@ class KVWorker(WorkerPlugin):
         self._stop_observing = wire.observe(self._on_wire)
         self.engine = await asyncio.to_thread(engine_for, self.model)
 
-    async def teardown(self, worker: Any) -> None:
+    async def teardown(self, worker: Any) -> None:  # noqa: ARG002 - as Dask calls it
         """Send the last events."""
         self._stop_observing()
         self.reporter.close()
@@ -154,7 +154,9 @@ class KVWorker(WorkerPlugin):
             detail["pss_bytes"] = pss_bytes()
         self.reporter.emit(Kind.MEMORY, run, worker=self.worker_name, nbytes=held, detail=detail)
 
-    def _on_wire(self, event: str, *, recipe: str, peer: str, how: str, nbytes: int, seconds: float | None = None) -> None:
+    def _on_wire(
+        self, event: str, *, recipe: str, peer: str, how: str, nbytes: int, seconds: float | None = None
+    ) -> None:
         kind = Kind.SEGMENT_SENT if event == "sent" else Kind.SEGMENT_RECEIVED
         other = "to" if event == "sent" else "from"
         self.reporter.emit(

@@ -34,7 +34,7 @@ def available() -> bool:
 
 
 def own_pid() -> int:
-    """This process's id as /proc shows it (in a container's own /proc it may differ from ``os.getpid``)."""
+    """The process's id as /proc shows it (in a container's own /proc it may differ from ``os.getpid``)."""
     return int(os.readlink("/proc/self"))
 
 

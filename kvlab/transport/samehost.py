@@ -23,7 +23,7 @@ _seen: dict[str, bool] = {}
 
 
 def own_probe() -> dict[str, Any] | None:
-    """This process's probe, made at first use; None where memory cannot be mapped."""
+    """The probe of this process, made at first use; None where memory cannot be mapped."""
     global _own  # noqa: PLW0603 - one probe a process, for as long as it lives
     if not available():
         return None

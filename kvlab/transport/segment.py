@@ -137,7 +137,8 @@ def as_bytes(payload: torch.Tensor) -> memoryview:
     """The bytes of a contiguous CPU tensor where they lie, without numpy's dtypes (bfloat16 has none)."""
     import torch
 
-    return memoryview(payload.reshape(-1).view(torch.uint8).numpy())
+    raw: Any = payload.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(raw)
 
 
 def checksum(payload: torch.Tensor) -> str:

@@ -40,7 +40,7 @@ def observe(observer: Observer) -> Callable[[], None]:
 
 
 def _tell(event: str, **values: Any) -> None:
-    for observer in list(_observers):
+    for observer in tuple(_observers):
         observer(event, **values)
 
 
@@ -103,7 +103,9 @@ def _receive(described: Header, header: dict[str, Any], frames: list[Any]) -> Se
     import torch
 
     if described.layout != LAYOUT:
-        return Segment(described, None, failure=f"layout {described.layout} is not {LAYOUT}: update kvlab on both sides")
+        return Segment(
+            described, None, failure=f"layout {described.layout} is not {LAYOUT}: update kvlab on both sides"
+        )
     dtype = getattr(torch, described.dtype)
     if "map" in header:
         block = Block.open(**header["map"])

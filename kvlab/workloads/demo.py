@@ -29,7 +29,9 @@ def read_context(path: Path | None) -> str | None:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}", hint="save it as UTF-8") from error
+        raise InvalidInput(
+            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}", hint="save it as UTF-8"
+        ) from error
     if not text.strip():
         raise InvalidInput(f"{path} is empty", hint="--context wants a file with text in it")
     return text
@@ -101,7 +103,9 @@ def _from_file(path: Path) -> Workflow:
         raise InvalidInput(f"there is no file {path}", hint="a workload's name, or a .py file that defines a Workflow")
     found = [value for value in runpy.run_path(str(path)).values() if isinstance(value, Workflow)]
     if len({id(workflow) for workflow in found}) != 1:
-        raise InvalidInput(f"{path} defines {len(found)} workflows", hint="leave exactly one kvlab.Workflow in a variable")
+        raise InvalidInput(
+            f"{path} defines {len(found)} workflows", hint="leave exactly one kvlab.Workflow in a variable"
+        )
     return found[0]
 
 

@@ -41,9 +41,11 @@ def paths(run: Any, lab: Any) -> dict[str, tuple[tuple[int, ...], tuple[int, ...
 
 
 @pytest.mark.timeout(600)
-def test_every_stateflow_token_is_the_argmax_of_a_cold_dense_run(runs: Any, smol_lab: Any, dense: Any) -> None:
+def test_every_stateflow_token_is_the_argmax_of_a_cold_dense_run(
+    runs: Any, smol_lab: Any, dense: Any, record_property: Any
+) -> None:
     state, _ = runs
-    ties = []
+    ties: list[tuple[str, int, float]] = []
     for agent, (prompt, said) in paths(state, smol_lab).items():
         logits = dense_logits(dense, (*prompt, *said[:-1]), len(said))
         for position, (row, token) in enumerate(zip(logits, said, strict=True)):
@@ -51,14 +53,16 @@ def test_every_stateflow_token_is_the_argmax_of_a_cold_dense_run(runs: Any, smol
             assert gap <= TIE, f"{agent}, token {position}: the dense run prefers another by {gap}"
             if int(row.argmax()) != token:
                 ties.append((agent, position, gap))
-    print(f"ties: {ties}")
+    record_property("ties", ties)
 
 
 @pytest.mark.timeout(600)
 def test_both_flows_prefill_the_same_ids_and_say_the_same(runs: Any, smol_lab: Any) -> None:
     state, text = runs
     mine, theirs = paths(state, smol_lab), paths(text, smol_lab)
-    assert {agent: prompt for agent, (prompt, _) in mine.items()} == {agent: prompt for agent, (prompt, _) in theirs.items()}
+    assert {agent: prompt for agent, (prompt, _) in mine.items()} == {
+        agent: prompt for agent, (prompt, _) in theirs.items()
+    }
     assert {agent: said for agent, (_, said) in mine.items()} == {agent: said for agent, (_, said) in theirs.items()}
     for agent in AGENTS:
         assert state[agent].turn["n_prefilled"] < 200 < text[agent].turn["n_prefilled"]

@@ -81,3 +81,18 @@ def oracle(tiny_model_dir: str) -> Oracle:
 
     model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, attn_implementation="sdpa")
     return Oracle(model.float().eval())
+
+
+@pytest.fixture(scope="session")
+def wide_model_dir(tiny_model: Any, tiny_model_dir: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model with 32 KiB of K/V a token: its states take long enough on a wire to be hit there."""
+    from transformers import AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("wide")
+    model = tiny_model(
+        num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=8, head_dim=64, max_position_embeddings=8192
+    )
+    model.generation_config.eos_token_id = 2
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder)
+    return str(folder)

@@ -102,21 +102,6 @@ def test_killed_in_decode(slow_lab: Any, reference: Any) -> None:
     assert {name: run[name].token_ids for name in AGENTS} == reference
 
 
-@pytest.fixture(scope="module")
-def wide_model_dir(tiny_model: Any, tiny_model_dir: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model with 32 KiB of K/V a token: its states take long enough on a wire to be hit there."""
-    from transformers import AutoTokenizer
-
-    folder = tmp_path_factory.mktemp("wide")
-    model = tiny_model(
-        num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=8, head_dim=64, max_position_embeddings=8192
-    )
-    model.generation_config.eos_token_id = 2
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.mark.parametrize("end", ["worker-0", "worker-1"], ids=["sender", "receiver"])
 def test_killed_in_transfer(make_lab: Any, wide_model_dir: str, end: str) -> None:
     """The log shows the payload sent, and a worker lost before it was received."""

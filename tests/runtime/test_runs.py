@@ -27,9 +27,7 @@ def cold_check(run: Any, lab: Any, oracle: Any) -> int:
     """Every generated id is the argmax of a cold dense run over the ids before it; returns the number of ties."""
     from kvlab.compiler.resolve import resolve
 
-    outputs = {
-        node.id: pack_ids(run[node.id].token_ids) for node in run.graph.nodes if node.sampling.max_new_tokens
-    }
+    outputs = {node.id: pack_ids(run[node.id].token_ids) for node in run.graph.nodes if node.sampling.max_new_tokens}
     ties = 0
     for node in run.graph.nodes:
         if not node.sampling.max_new_tokens:
@@ -120,7 +118,9 @@ def test_the_record_opens_without_the_lab_and_says_the_same(lab: Any) -> None:
     edges = saved.tables["edges"].to_pylist()
     assert {edge["target"] for edge in edges} >= {"planner", "reviewer-1", "reviewer-2", "reviewer-3", "editor"}
     for edge in edges:
-        assert edge["chosen"] and edge["reason"] and edge["actual_how"]
+        assert edge["chosen"]
+        assert edge["reason"]
+        assert edge["actual_how"]
     assert (run.path / "logs").is_dir()
 
 

@@ -63,7 +63,9 @@ def test_a_transfer_as_frames_puts_the_payload_on_the_wire(frames_lab: Any, orac
     from kvlab.store.events import Kind
 
     sent: list[Any] = []
-    stop = frames_lab.core.hub.listen(lambda run, event: sent.append(event) if event.kind is Kind.SEGMENT_SENT else None)
+    stop = frames_lab.core.hub.listen(
+        lambda run, event: sent.append(event) if event.kind is Kind.SEGMENT_SENT else None
+    )
     state = frames_lab.materialize(TEXT + "framed", worker="worker-0")
     state.transfer("worker-1", keep=True)
     assert set(state.workers) == {"worker-0", "worker-1"}
@@ -112,6 +114,29 @@ def test_forks_allocate_nothing_and_leave_their_parent_alone(lab: Any) -> None:
         answers = list(pool.map(lambda fork: fork.resume(" go", max_new_tokens=3), forks[:8]))
     assert len({answer.token_ids for answer in answers}) == 1
     assert (state.digest, state.n_tokens, state.nbytes) == (digest, n_tokens, nbytes)
+
+
+def test_a_thousand_forks_of_a_long_state_take_no_byte_on_any_worker(make_lab: Any, wide_model_dir: str) -> None:
+    with make_lab(model=wide_model_dir, kv_budget="2 GiB") as lab:
+        long = lab.materialize(TEXT * 26).truncate(4096)
+        before = lab.core.client.run(_held_bytes)
+        forks = long.fork(1000)
+        children = [fork.resume(" go", max_new_tokens=2, worker="worker-1") for fork in forks[:3]]
+        after = lab.core.client.run(_held_bytes)
+        assert len({fork.digest for fork in forks}) == 1
+        assert long.n_tokens == 4096
+        grown = sum(child.state.nbytes - long.nbytes for child in children)
+        mapped = sum(after.values()) - sum(before.values()) - grown
+        assert mapped in (0, long.nbytes)
+        assert sum(lab.core.client.run(_own_bytes).values()) <= sum(before.values()) + grown
+
+
+def _held_bytes(dask_worker: Any) -> int:
+    return dask_worker.plugins["kvlab"].memory.totals()[0]
+
+
+def _own_bytes(dask_worker: Any) -> int:
+    return dask_worker.plugins["kvlab"].memory.totals()[1]
 
 
 def test_forks_draw_differently_and_repeatably(lab: Any) -> None:

@@ -1,0 +1,71 @@
+"""States on disk: written by the worker that has them, read back by one of the lab's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvlab.errors import InvalidInput
+from kvlab.runtime import tasks
+from kvlab.runtime.saving import metadata_of, read_metadata
+from kvlab.runtime.workbench import LAB, Workbench
+from kvlab.state.compatibility import require_compatible
+from kvlab.state.identity import recipe_of
+from kvlab.state.records import SegmentRecord, StateRecord
+
+if TYPE_CHECKING:
+    from kvlab.runtime.handles import KVState
+
+
+def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
+    """See :meth:`KVState.save`."""
+    bench.require_open(state.id)
+    path = Path(folder).resolve()
+    if path.exists():
+        raise InvalidInput(f"{path} exists", hint="choose a new folder, or remove it")
+    past = bench.futures(state.record)
+    future = bench.core.client.submit(tasks.save, str(path), metadata_of(state.record), *past, pure=False)
+    bench.wait([future])
+    if not path.exists():
+        raise InvalidInput(
+            f"the worker wrote {path} on another machine", hint="choose a folder that all machines share"
+        )
+    return path
+
+
+def load(bench: Workbench, folder: str | Path, name: str) -> StateRecord:
+    """Bring a saved state into this lab's memory. Refuses one of another model before any byte is read."""
+    path = Path(folder).resolve()
+    saved = read_metadata(path)
+    require_compatible(str(path), saved.model, saved.config, bench.core.model, bench.core.config)
+    root, worker = bench.core.root(bench.core.namespace), bench.pick_worker(None)
+    segments: list[SegmentRecord] = []
+    parent: str | None = None
+    for index, piece in enumerate(saved.segments):
+        recipe = recipe_of(root, parent, piece.token_ids, None, "load")
+        if not bench.core.catalog.copies(recipe):
+            generation, key = bench.core.catalog.next_key(recipe)
+            bench.core.catalog.budget.reserve(key, piece.nbytes, f"loading {path.name}")
+            order = bench.order("load", "materialize", (name,), (recipe,), (), worker)
+            try:
+                future = bench.core.client.submit(
+                    tasks.restore, order, str(path), index, key=key, pure=False, **bench.where(worker)
+                )
+                header = bench.wait([bench.core.client.submit(tasks.meta, future, pure=False)])[0]
+            except BaseException:
+                bench.core.catalog.budget.release(key)
+                raise
+            bench.core.catalog.add_copy(recipe, generation, future).workers.add(str(header["worker"]))
+        segments.append(SegmentRecord(recipe, parent, piece.start, piece.token_ids, piece.n_prompt, piece.nbytes))
+        parent = recipe
+    return bench.operations.register(
+        None,
+        segments,
+        operator="load",
+        name=name or saved.name,
+        run=LAB,
+        namespace=bench.core.namespace,
+        unfed=saved.unfed,
+        conversation=saved.conversation,
+        note=f"loaded from {path.name}",
+    )

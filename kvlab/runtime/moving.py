@@ -1,0 +1,82 @@
+"""Moving a state: mapped on one host, else its bytes; copied first, and only then given up where it came from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvlab.errors import StateGone, TransferFailed
+from kvlab.runtime import tasks
+from kvlab.runtime.replicas import drop_replicas
+from kvlab.runtime.workbench import Workbench
+from kvlab.state.lifecycle import Phase
+from kvlab.state.records import SegmentRecord, StateRecord
+
+if TYPE_CHECKING:
+    from kvlab.runtime.handles import KVState
+
+
+def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KVState:
+    """See :meth:`KVState.transfer`."""
+    bench.require_open(state.id)
+    bench.require_worker(worker)
+    record, catalog = state.record, bench.core.catalog
+    entry = catalog.require_living(record.id)
+    if entry.phase is not Phase.RESIDENT:
+        raise StateGone(
+            f"state {record.id} is {entry.phase}: a transfer moves what is there and never recomputes",
+            hint="resume it, which brings it back by the cheapest road",
+        )
+    found = [(segment, *_a_copy(bench, segment)) for segment in record.segments]
+    missing = [item for item in found if worker not in item[2].workers]
+    if missing:
+        catalog.move_to(record.id, Phase.IN_TRANSIT)
+        try:
+            where = bench.core.address_of(worker)
+            touch = bench.core.client.submit(
+                tasks.touch,
+                *[copy.future for _, _, copy in missing],
+                pure=False,
+                workers=where,
+                allow_other_workers=True,
+            )
+            bench.wait([touch])
+        finally:
+            catalog.move_to(record.id, Phase.RESIDENT)
+        landed = _worker_at(bench, touch)
+        if landed != worker:
+            raise TransferFailed(
+                f"state {record.id} went to {landed}, because {worker} was lost on the way", hint="try again"
+            )
+        for _, _, copy in missing:
+            copy.workers.add(worker)
+    if not keep:
+        _leave_others(bench, found, worker, record)
+    return state
+
+
+def _a_copy(bench: Workbench, segment: SegmentRecord) -> tuple[int, Any]:
+    copies = bench.core.catalog.copies(segment.recipe)
+    if not copies:
+        raise StateGone(f"segment {segment.recipe[:12]} has no copy", hint="resume the state: it is recomputed")
+    return max(copies.items())
+
+
+def _leave_others(
+    bench: Workbench, found: list[tuple[SegmentRecord, int, Any]], worker: str, record: StateRecord
+) -> None:
+    """Copy, then delete: replicas elsewhere go, but for segments that other states have in their paths."""
+    for segment, _, copy in found:
+        shared = any(
+            segment in entry.record.segments and entry.record.id != record.id and entry.phase is Phase.RESIDENT
+            for entry in bench.core.catalog.states()
+        )
+        others = copy.workers - {worker}
+        if others and not shared:
+            addresses = [address for name in others for address in bench.core.address_of(name)]
+            drop_replicas(bench.core.client, copy.key, addresses)
+            copy.workers.difference_update(others)
+
+
+def _worker_at(bench: Workbench, future: Any) -> str | None:
+    addresses = next(iter(bench.core.client.who_has([future]).values()), ())
+    return next((seen.name for seen in bench.core.workers.values() if seen.address in addresses), None)

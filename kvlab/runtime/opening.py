@@ -1,0 +1,118 @@
+"""Opening a lab: from settings to workers with a loaded model, and the core that everything shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvlab.engine.chat import ChatTokenizer
+from kvlab.errors import ClusterError
+from kvlab.progress import Progress
+from kvlab.runtime import calibration
+from kvlab.runtime.catalog import Catalog
+from kvlab.runtime.cluster import Cluster, Foreign, LocalThreads, LocalWorkers, wait_for_workers
+from kvlab.runtime.core import Core, WorkerSeen
+from kvlab.runtime.engines import ModelSpec
+from kvlab.runtime.hub import Hub
+from kvlab.runtime.reporting import TOPIC
+from kvlab.runtime.scheduler_plugin import WorkersSeen
+from kvlab.runtime.watching import watch
+from kvlab.runtime.worker_plugin import PLUGIN_NAME, plugin_of
+from kvlab.state.lifecycle import Phase
+from kvlab.store.events import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a lab is opened with."""
+
+    spec: ModelSpec
+    scratch: Path
+    same_host: str
+    namespace: str
+    chunk: int
+    budget_bytes: int
+    progress: Progress
+
+    def cluster(self, address: str | None, n_workers: int, *, processes: bool) -> Cluster:
+        """Somebody's scheduler at ``address``, or local workers being started. The caller closes it."""
+        if address:
+            return Foreign(address)
+        make = LocalWorkers if processes else LocalThreads
+        return make(self.spec, n_workers, self.same_host, self.scratch)
+
+    def core(self, cluster: Cluster, n_workers: int) -> Core:
+        """Wait for the workers, compare who they are, and measure what they cost. The caller closes its hub.
+
+        Raises
+        ------
+        ClusterError
+            If workers do not come, or serve another model, or other weights under the same name.
+        """
+        hub, client = Hub(), cluster.client
+        try:
+            client.subscribe_topic(TOPIC, hub.on_dask_event)
+            with self.progress.task(f"Starting {n_workers} workers with {self.spec.name}"):
+                wait_for_workers(client, n_workers, lambda: _failed(cluster))
+                told = client.run(_describe_worker)
+            first, seen = self._agreed({address: one for address, one in told.items() if one is not None}, len(told))
+            core = Core(
+                client=client,
+                hub=hub,
+                catalog=Catalog(self.budget_bytes, _phase_reporter(hub)),
+                spec=self.spec,
+                model=first["identity"],
+                config=first["config"],
+                tokenizer=ChatTokenizer.load(self.spec.path, self.spec.name),
+                namespace=self.namespace,
+                same_host=self.same_host,
+                chunk=self.chunk,
+                workers=seen,
+            )
+            hub.listen(lambda _, event: watch(core, event))
+            client.register_plugin(WorkersSeen())
+            core.cost = calibration.calibrated(core, first["cores"], self.progress.say)
+        except BaseException:
+            hub.close()
+            raise
+        return core
+
+    def _agreed(self, told: dict[str, Any], n_workers: int) -> tuple[dict[str, Any], dict[str, WorkerSeen]]:
+        mine = {address: one for address, one in told.items() if one["identity"].name == self.spec.name}
+        if not mine:
+            others = ", ".join(sorted({one["identity"].name for one in told.values()})) or "no model of kvlab"
+            raise ClusterError(
+                f"none of the {n_workers} workers serves {self.spec.name}; they serve {others}",
+                hint=f"start one with `kvlab worker ADDRESS --model {self.spec.name}`",
+            )
+        first = next(iter(mine.values()))
+        for address, one in mine.items():
+            if (one["identity"], one["config"]) != (first["identity"], first["config"]):
+                raise ClusterError(
+                    f"the workers at {address} and {first['address']} serve different weights or settings of {self.spec.name}",
+                    hint="start all workers with the same model folder, device and dtype",
+                )
+        fields = ("host", "pid", "cores", "device", "memory_bytes")
+        seen = {
+            one["name"]: WorkerSeen(one["name"], address, *(one[field] for field in fields))
+            for address, one in mine.items()
+        }
+        return first, seen
+
+
+def _phase_reporter(hub: Hub) -> Any:
+    def report(state: str, now: Phase, then: Phase) -> None:
+        hub.emit(Kind.STATE_PHASE, "lab", state=state, detail={"now": str(now), "then": str(then)})
+
+    return report
+
+
+def _failed(cluster: Cluster) -> str:
+    if not isinstance(cluster, LocalWorkers):
+        return ""
+    return "; ".join(f"{name}: {cluster.log_tail(name)}" for name, status in cluster.ended().items() if status)
+
+
+def _describe_worker(dask_worker: Any) -> dict[str, Any] | None:
+    return plugin_of(dask_worker).describe() if PLUGIN_NAME in dask_worker.plugins else None

@@ -1,0 +1,25 @@
+"""Errors of work on workers, in kvlab's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlab.errors import Cancelled, ClusterError, KVLabError
+
+
+def error_of(future: Any) -> KVLabError:
+    """Why a Dask future has no result."""
+    if future.status in {"cancelled", "lost"}:
+        return Cancelled("the cluster dropped this work", hint="run it again; the scheduler may have been restarted")
+    error = future.exception()
+    if isinstance(error, KVLabError):
+        return error
+    name = type(error).__name__
+    if name == "KilledWorker":
+        return ClusterError(
+            f"every worker that tried this work died: {error}",
+            hint="look at the workers' logs in the run folder; memory is the usual reason",
+        )
+    if name in {"NoWorkerError", "NoValidWorkerError"}:
+        return ClusterError("no worker was left for this work", hint="start workers, or open a new lab")
+    return KVLabError(f"work on a worker failed: {name}: {error}", hint="the worker's log in the run folder says where")

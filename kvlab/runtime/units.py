@@ -1,0 +1,55 @@
+"""What a run launches, and what it has come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kvlab.compiler.graph import Graph, Node
+from kvlab.cost.decide import Decision
+from kvlab.runtime.operations import Pending
+from kvlab.state.records import StateRecord
+
+Flow = Literal["state", "text"]
+
+
+@dataclass(slots=True)
+class Unit:
+    """Nodes that are launched together: one node, or siblings as one batch."""
+
+    nodes: tuple[Node, ...]
+    action: str = ""
+    worker: str = ""
+    ready_ns: int = 0
+    decision: Decision | None = None
+    pending: Pending | None = None
+    text_answer: Any = None
+    tries: int = 0
+    because: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(node.id for node in self.nodes)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run has come to so far; read by the run's handle, written by the conductor alone."""
+
+    outputs: dict[str, bytes] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    states: dict[str, StateRecord] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    done_ns: dict[str, int] = field(default_factory=dict)
+    status: str = "running"
+    error: Exception | None = None
+
+
+def units_of(graph: Graph, flow: Flow) -> list[Unit]:
+    """What ``graph`` launches: in textflow every agent by itself, in stateflow siblings together."""
+    if flow == "text":
+        return [Unit((node,)) for node in graph.nodes if node.sampling.max_new_tokens]
+    grouped = {name: group for group in graph.siblings for name in group}
+    groups = [grouped.get(node.id, (node.id,)) for node in graph.nodes]
+    return [Unit(tuple(graph.by_id[name] for name in group)) for group in dict.fromkeys(groups)]

@@ -1,0 +1,156 @@
+"""What all verbs share: the core, waiting for work, a state's segments as futures, new states over old segments."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any, Literal
+
+from kvlab.engine.protocol import Branch
+from kvlab.errors import Cancelled, InvalidInput, StateGone
+from kvlab.runtime import tasks
+from kvlab.runtime.core import Core
+from kvlab.runtime.operations import Operations, Request
+from kvlab.runtime.orders import Order, Work
+from kvlab.runtime.remote_errors import error_of
+from kvlab.state.records import StateRecord
+
+LAB = "lab"
+"""The run id under which verbs report."""
+
+
+class Workbench:
+    """The means of the verbs of one lab. Thread-safe."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.operations = Operations(core)
+        self._numbers = itertools.count(1)
+
+    def new_action(self, op: str) -> str:
+        """An id for one action of a verb."""
+        return f"{LAB}/{op}-{next(self._numbers)}"
+
+    def wait(self, futures: list[Any], actions: tuple[str, ...] = ()) -> list[Any]:
+        """Results of ``futures``. Ctrl-C stops the work on the workers too."""
+        try:
+            self._block(futures)
+        except KeyboardInterrupt:
+            if actions:
+                self.core.client.run(tasks.cancel, list(actions), wait=False)
+            raise Cancelled("stopped by Ctrl-C", hint="the states made before are still there") from None
+        for future in futures:
+            if future.status != "finished":
+                raise error_of(future) from None
+        return list(self.core.client.gather(futures))
+
+    def _block(self, futures: list[Any]) -> None:
+        if not futures:
+            return
+        done = threading.Event()
+        waiting = len(futures)
+        lock = threading.Lock()
+
+        def one_done(_: Any) -> None:
+            nonlocal waiting
+            with lock:
+                waiting -= 1
+                if waiting == 0:
+                    done.set()
+
+        for future in futures:
+            future.add_done_callback(one_done)
+        # A bounded wait in a loop lets the main thread see Ctrl-C.
+        while not done.wait(0.2):
+            if any(future.status in {"error", "cancelled", "lost"} for future in futures):
+                return
+
+    def futures(self, record: StateRecord, worker: str | None = None) -> list[Any]:
+        """Futures of a state's segments; those without a copy are recomputed first."""
+        self.revive(record)
+        where = worker or self.pick_worker(record)
+        request = Request(
+            self.new_action("use"), LAB, record.namespace, record, (record.name,), (), where,
+            self.core.threads_for(where),
+        )  # fmt: skip
+        futures, pending = self.operations.path_futures(request)
+        try:
+            headers = self.wait(pending.answers)
+        except BaseException:
+            self.operations.abandon(pending)
+            raise
+        self.operations.collect(pending, headers)
+        self.core.catalog.settle(record.id)
+        # The caller holds a handle of the state, which keeps its segments.
+        self.operations.done_with(pending)
+        return futures
+
+    def share(
+        self,
+        record: StateRecord,
+        operator: Literal["fork", "merge", "materialize"],
+        name: str,
+        parents: tuple[str, ...] = (),
+    ) -> StateRecord:
+        """A new state over the very same segments."""
+        return self.operations.register(
+            record,
+            (),
+            operator=operator,
+            name=name,
+            run=LAB,
+            namespace=record.namespace,
+            parents=parents or (record.id,),
+            unfed=record.unfed,
+            conversation=record.conversation,
+        )
+
+    def revive(self, record: StateRecord) -> None:
+        """Make sure that a state can be used: an evicted one is planned again, one without lineage raises."""
+        self.core.catalog.require_living(record.id)
+        self.core.catalog.revive(record)
+
+    def order(
+        self,
+        op: str,
+        work: Work,
+        agents: tuple[str, ...],
+        recipes: tuple[str, ...],
+        branches: tuple[Branch, ...],
+        worker: str,
+    ) -> Order:
+        """An order for one piece of a verb's work."""
+        action = self.new_action(op)
+        threads = self.core.threads_for(worker)
+        return Order(action, LAB, work, self.core.spec, agents, recipes, branches, threads, self.core.chunk)
+
+    def where(self, worker: str) -> dict[str, Any]:
+        """Dask's keywords for a loose placement."""
+        return {"workers": self.core.address_of(worker), "allow_other_workers": True}
+
+    def pick_worker(self, record: StateRecord | None) -> str:
+        """A living worker, one that has the state if there is one."""
+        there = self.workers_of(record) if record is not None else ()
+        living = [worker.name for worker in self.core.living_workers()]
+        return next((name for name in there if name in living), living[0])
+
+    def workers_of(self, record: StateRecord) -> tuple[str, ...]:
+        """Workers that have every segment of the path."""
+        held = [self.core.catalog.resident(name) for name in self.core.workers]
+        names = zip(self.core.workers, held, strict=True)
+        return tuple(
+            name for name, there in names if record.segments and all(s.recipe in there for s in record.segments)
+        )
+
+    def require_worker(self, worker: str) -> None:
+        """Return if ``worker`` is up; else say which are."""
+        names = [seen.name for seen in self.core.living_workers()]
+        if worker not in names:
+            raise InvalidInput(f"there is no worker {worker!r}", hint=f"workers: {', '.join(names)}")
+
+    def require_open(self, state: str) -> None:
+        """Return if the lab is open."""
+        if self.core.closed:
+            raise StateGone(
+                f"the lab of state {state} is closed", hint="open a lab and make the state again", state=state
+            )
