@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 
-import kvlab
 from kvlab.config import CACHE_VARIABLE, RUNS_VARIABLE
 from kvlab.cost.decide import Edge, Piece, alternatives_for
 from kvlab.errors import ClusterError, InvalidInput, KVLabError

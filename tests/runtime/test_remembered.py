@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +33,7 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run_cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def run_cell(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """``run_cell(name)``: what follows runs in that cell, each call a run of its own."""
     parent: dict[str, Any] = {}
     shell = SimpleNamespace(get_parent=lambda: parent)
@@ -43,7 +43,7 @@ def run_cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
     def run(name: str) -> None:
         parent.update(metadata={"cellId": name}, header={"msg_id": f"run-{next(runs)}"})
 
-    yield run
+    return run
 
 
 def test_the_same_arguments_give_the_running_one() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,7 +137,7 @@ def test_a_receiver_that_fails_is_retried_and_then_marks_the_segment(make_segmen
     header, frames = send(sent, NEAR)
     stale = map_offer(sent.block)
     del sent
-    assert not os.path.exists(f"/proc/self/fd/{stale['fd']}")
+    assert not Path(f"/proc/self/fd/{stale['fd']}").exists()
     for _ in range(2):
         for _ in range(wire.TRIES - 1):
             with pytest.raises(OSError, match="gonegonegone"):
