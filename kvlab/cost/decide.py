@@ -173,7 +173,8 @@ def _recompute(edge: Edge, worker: WorkerView, again: Sequence[Piece], resume: f
 def _reason(edge: Edge, chosen: Alternative, others: Sequence[Alternative]) -> str:
     if not edge.path:
         return f"nothing to reuse: prefill {edge.new_tokens} tokens on {chosen.worker}"
-    rivals = [other for other in others if other.how != chosen.how] or list(others)
+    wanted = "transfer" if chosen.how == "recompute" else "recompute"
+    rivals = [other for other in others if other.how == wanted] or [o for o in others if o.how != chosen.how]
     said = {
         "in place": f"{edge.n_tokens} tokens are already on {chosen.worker}",
         "map": f"{chosen.missing_tokens} tokens are on the same host as {chosen.worker}: mapped, no bytes move",

@@ -6,7 +6,7 @@ from kvlab.errors import InvalidInput
 from kvlab.sample import sample_text
 from kvlab.workflow import Workflow
 
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+MOST_REVIEWERS = 10
 
 
 def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: int = 48) -> Workflow:
@@ -29,33 +29,27 @@ def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: in
     InvalidInput
         For an empty document or a number out of range.
     """
-    if not 1 <= reviewers <= len(ORDINALS):
-        raise InvalidInput(f"reviewers= must be between 1 and {len(ORDINALS)}, not {reviewers}", value=reviewers)
+    if not 1 <= reviewers <= MOST_REVIEWERS:
+        raise InvalidInput(f"reviewers= must be between 1 and {MOST_REVIEWERS}, not {reviewers}", value=reviewers)
     wf = Workflow("review")
     paper = wf.context("paper", sample_text() if context is None else context)
-    named = "the most important weakness" if reviewers == 1 else f"the {reviewers} most important weaknesses"
+    named = "one weakness" if reviewers == 1 else f"{reviewers} weaknesses"
     plan = wf.agent(
-        "planner",
-        [paper, f"You plan a review of the document above. Name {named} of it, one short line each."],
-        max_new_tokens=max_new_tokens,
+        "planner", [paper, f"Name {named} of this document, one short line each."], max_new_tokens=max_new_tokens
     )
     sides = [
         wf.agent(
-            f"reviewer-{index + 1}",
-            f"Now review only the {ORDINALS[index]} weakness you named: say where the document shows it, "
-            "how much it matters, and what would repair it.",
-            continues=plan,
-            max_new_tokens=max_new_tokens,
+            f"reviewer-{n}", f"Argue weakness {n} in two sentences.", continues=plan, max_new_tokens=max_new_tokens
         )
-        for index in range(reviewers)
+        for n in range(1, reviewers + 1)
     ]
     wf.agent(
         "editor",
         [
             paper,
-            "These are reviews of the document above:",
+            "Reviews of this document:",
             *sides,
-            "You are the editor. Weigh the reviews and write the verdict: accept, revise or reject, and why.",
+            "Write the verdict: accept, revise or reject, and why.",
         ],
         max_new_tokens=max_new_tokens,
     )
