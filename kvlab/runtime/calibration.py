@@ -21,7 +21,6 @@ from kvlab.config import cache_dir
 from kvlab.cost.model import CostModel, Link, PrefillCurve
 from kvlab.engine.protocol import Branch
 from kvlab.runtime.core import Core
-from kvlab.runtime.engines import ModelSpec, engine_for
 from kvlab.runtime.tasks import touch
 from kvlab.runtime.worker_plugin import plugin_of
 from kvlab.state.identity import Sampling, sha256_hex
@@ -38,12 +37,12 @@ LINK_TOKENS = (16, 512)
 REPEATS = 2
 
 
-def prefill_points(spec: ModelSpec, threads: int) -> dict[str, Any]:
+def prefill_points(threads: int) -> dict[str, Any]:
     """On a worker: seconds of prefills at :data:`POINTS` (best of :data:`REPEATS`) and of one decode step."""
     import torch
 
     torch.set_num_threads(threads)
-    engine = engine_for(spec)
+    engine = plugin_of(get_worker()).engine
     longest = max(64, min(448, engine.config.max_positions // 2))
     past = engine.prefill(_ids(longest), [], engine.new_payload)
     found = []
@@ -57,11 +56,11 @@ def prefill_points(spec: ModelSpec, threads: int) -> dict[str, Any]:
     return {"points": found, "decode_seconds": decoded.decode_seconds / max(1, DECODE_STEPS - 1), "threads": threads}
 
 
-def probe_segment(spec: ModelSpec, n_tokens: int) -> Segment:
+def probe_segment(n_tokens: int) -> Segment:
     """On a worker: a segment of ``n_tokens`` zeros, to be moved."""
     import torch
 
-    engine = engine_for(spec)
+    engine = plugin_of(get_worker()).engine
     config = engine.config
     dtype = getattr(torch, config.dtype)
     allocate = PayloadAllocator(config.layers, config.kv_heads, config.head_dim, dtype, engine.device)
@@ -79,7 +78,7 @@ def calibrate(core: Core, cores: int) -> CostModel:
     """Measure now, on the living workers. Takes a few seconds."""
     client, names = core.client, [worker.name for worker in core.living_workers()]
     first = core.address_of(names[0])
-    measured = client.submit(prefill_points, core.spec, cores, pure=False, workers=first).result()
+    measured = client.submit(prefill_points, cores, pure=False, workers=first).result()
     task = _median(lambda: client.submit(nothing, pure=False, workers=first).result(), 7)
     curve = PrefillCurve.fit(measured["points"], measured["threads"])
     if len(names) > 1:
@@ -105,7 +104,7 @@ def calibrated(core: Core, cores: int, say: Callable[[str], None]) -> CostModel:
     stored = _read(path)
     if stored is not None:
         return stored
-    say(f"Measuring prefill and links of {core.spec.name} on this machine (once)")
+    say(f"Measuring prefill and links of {core.model.name} on this machine (once)")
     cost = calibrate(core, cores)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}")
@@ -142,7 +141,7 @@ def _read(path: Path) -> CostModel | None:
 def _move_seconds(core: Core, source: str, target: str, n_tokens: int) -> float:
     seconds = []
     for _ in range(REPEATS):
-        made = core.client.submit(probe_segment, core.spec, n_tokens, pure=False, workers=core.address_of(source))
+        made = core.client.submit(probe_segment, n_tokens, pure=False, workers=core.address_of(source))
         core.client.submit(touch, made, pure=False, workers=core.address_of(source)).result()
         started = time.perf_counter()
         core.client.submit(touch, made, pure=False, workers=core.address_of(target)).result()

@@ -163,7 +163,7 @@ class Catalog:
             if entry.pinned:
                 raise InvalidInput(f"state {state} is pinned", hint="state.unpin() first", state=state)
             before = self.budget.used_bytes
-            if entry.phase is Phase.RESIDENT:
+            if entry.phase is not Phase.EVICTED:
                 self.move_to(state, Phase.EVICTABLE, Phase.EVICTED)
                 self._let_go(entry.record)
             entry.forgotten = entry.forgotten or forget

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from kvlab.errors import ClusterError
 from kvlab.runtime import dask_settings, worker_process
 from kvlab.runtime.engines import ModelSpec
-from kvlab.runtime.worker_process import START_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +197,7 @@ class Foreign:
         self.client.close(timeout=5)
 
 
-def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str]) -> None:
+def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str], seconds: float) -> None:
     """Return when ``n_workers`` kvlab workers are registered.
 
     Raises
@@ -206,7 +205,7 @@ def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str]) -> 
     ClusterError
         When they do not come in time, or ``failed`` says (with a non-empty text) that one cannot start.
     """
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         present = len(client.scheduler_info(n_workers=-1)["workers"])
         if present >= n_workers:
@@ -218,7 +217,7 @@ def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str]) -> 
             )
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"{present} of {n_workers} workers came within {START_SECONDS:.0f} s",
+                f"{present} of {n_workers} workers came within {seconds:.0f} s",
                 hint="start workers with `kvlab worker ADDRESS`, or look at their logs",
             )
         time.sleep(_POLL_SECONDS)

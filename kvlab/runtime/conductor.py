@@ -233,7 +233,9 @@ class Conductor:
         recipe = f"text-{unit.action}"
         n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
         core.catalog.budget.reserve(recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}")
-        order = Order(unit.action, self.run, "text", core.spec, (unit.name,), (recipe,), (branch,), threads, core.chunk)
+        order = Order(
+            unit.action, self.run, "text", core.model, (unit.name,), (recipe,), (branch,), threads, core.chunk
+        )
         unit.text_answer = core.client.submit(
             tasks.run_text,
             order,

@@ -14,7 +14,6 @@ from kvlab.state.identity import root_digest
 if TYPE_CHECKING:
     from kvlab.engine.chat import ChatTokenizer
     from kvlab.runtime.catalog import Catalog
-    from kvlab.runtime.engines import ModelSpec
     from kvlab.runtime.hub import Hub
     from kvlab.state.identity import KVConfig, ModelIdentity
 
@@ -43,7 +42,6 @@ class Core:
     client: Any
     hub: Hub
     catalog: Catalog
-    spec: ModelSpec
     model: ModelIdentity
     config: KVConfig
     tokenizer: ChatTokenizer

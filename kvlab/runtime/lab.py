@@ -6,7 +6,8 @@ import atexit
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -73,6 +74,13 @@ class Lab(metaclass=Remembered):
         With what to try: an unknown model, no room, a scheduler that does not answer, an unknown keyword.
     """
 
+    @classmethod
+    def check(cls, arguments: dict[str, Any]) -> None:
+        """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
+        _check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"])
+        parse_budget(arguments["kv_budget"])
+        describe(resolve(arguments["model"], arguments.get("progress", SHOWN)))
+
     def __init__(
         self,
         address: str | None = None,
@@ -88,7 +96,6 @@ class Lab(metaclass=Remembered):
         prefill_chunk: int = 1024,
         progress: Progress = SHOWN,
     ) -> None:
-        _check(workers, same_host, prefill_chunk)
         path = resolve(model, progress)
         self.card: ModelCard = describe(path)
         copies = 0 if address else workers if processes else 1
@@ -113,7 +120,7 @@ class Lab(metaclass=Remembered):
             opened.callback(self.core.hub.close)
             self._verbs = Verbs(self.core)
             self._opened = opened.pop_all()
-        atexit.register(self.close)
+        _at_exit(self.close)
 
     # -- workflows
 
@@ -270,7 +277,6 @@ class Lab(metaclass=Remembered):
         """Stop the workers it started and give back their memory and files. A second call does nothing."""
         if not self._closed.acquire(blocking=False):
             return
-        atexit.unregister(self.close)
         Remembered.forget(self)
         self.core.closed = True
         self._opened.close()
@@ -320,6 +326,19 @@ def _check(workers: int, same_host: str, prefill_chunk: int) -> None:
         raise InvalidInput(f"same_host={same_host!r}", hint='same_host="map" or same_host="frames"')
     if prefill_chunk < 1:
         raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
+
+
+def _at_exit(close: Callable[[], None]) -> None:
+    """Call ``close`` when Python ends: before thread pools are shut down, which Dask needs to say goodbye."""
+    method = weakref.WeakMethod(close)
+
+    def still_there() -> None:
+        alive = method()
+        if alive is not None:
+            alive()
+
+    # Private, but the only hook that comes before concurrent.futures has ended its own.
+    getattr(threading, "_register_atexit", atexit.register)(still_there)
 
 
 def _identity_document(core: Core) -> dict[str, Any]:

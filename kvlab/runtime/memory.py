@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from kvlab.engine.models import ModelCard
 from kvlab.errors import InvalidInput, NoRoom
 
+CGROUP = Path("/sys/fs/cgroup")
 DEFAULT_SHARE = 4
 """The default KV budget is one part in so many of what is free after the weights."""
 
@@ -18,9 +20,8 @@ def parse_budget(kv_budget: int | str | None) -> int | None:
     from dask.utils import parse_bytes
 
     try:
-        if isinstance(kv_budget, bool) or not isinstance(kv_budget, int | float | str):
-            raise TypeError(f"a {type(kv_budget).__name__}")
-        nbytes = int(parse_bytes(kv_budget))
+        # A number is bytes; anything else is read as a text, so that True and lists are no sizes.
+        nbytes = int(parse_bytes(kv_budget if type(kv_budget) in (int, float) else str(kv_budget)))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(f"kv_budget={kv_budget!r} is no size", hint='bytes, or a text like "2 GiB"') from error
     if nbytes <= 0:
@@ -31,9 +32,13 @@ def parse_budget(kv_budget: int | str | None) -> int | None:
 def free_bytes() -> int:
     """Memory that can be had now, within the limits of this container."""
     import psutil
-    from distributed.system import MEMORY_LIMIT
 
-    return int(min(psutil.virtual_memory().available, MEMORY_LIMIT))
+    available = int(psutil.virtual_memory().available)
+    try:
+        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return available
+    return min(available, max(0, limit - used))
 
 
 def check_room(card: ModelCard, copies: int, budget: int | None, dtype: str, say: Callable[[str], None]) -> int:

@@ -28,6 +28,8 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
         )
     found = [(segment, *_a_copy(bench, segment)) for segment in record.segments]
     missing = [item for item in found if worker not in item[2].workers]
+    for segment, _, copy in missing:
+        bench.operations.reserve_replica(copy, segment, worker)
     if missing:
         catalog.move_to(record.id, Phase.IN_TRANSIT)
         try:
@@ -75,6 +77,9 @@ def _leave_others(
             addresses = [address for name in others for address in bench.core.address_of(name)]
             drop_replicas(bench.core.client, copy.key, addresses)
             copy.workers.difference_update(others)
+            # What was reserved first now stands for the copy that is left.
+            for name in (worker, *others):
+                bench.core.catalog.budget.release(f"{copy.key}@{name}")
 
 
 def _worker_at(bench: Workbench, future: Any) -> str | None:

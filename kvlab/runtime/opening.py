@@ -15,12 +15,16 @@ from kvlab.runtime.cluster import Cluster, Foreign, LocalThreads, LocalWorkers, 
 from kvlab.runtime.core import Core, WorkerSeen
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.hub import Hub
+from kvlab.runtime.replicas import take_over_placement
 from kvlab.runtime.reporting import TOPIC
 from kvlab.runtime.scheduler_plugin import WorkersSeen
 from kvlab.runtime.watching import watch
 from kvlab.runtime.worker_plugin import PLUGIN_NAME, plugin_of
+from kvlab.runtime.worker_process import START_SECONDS
 from kvlab.state.lifecycle import Phase
 from kvlab.store.events import Kind
+
+FOREIGN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,13 @@ class Opening:
         try:
             client.subscribe_topic(TOPIC, hub.on_dask_event)
             with self.progress.task(f"Starting {n_workers} workers with {self.spec.name}"):
-                wait_for_workers(client, n_workers, lambda: _failed(cluster))
+                wait_for_workers(client, n_workers, lambda: _failed(cluster), _patience(cluster))
                 told = client.run(_describe_worker)
             first, seen = self._agreed({address: one for address, one in told.items() if one is not None}, len(told))
             core = Core(
                 client=client,
                 hub=hub,
                 catalog=Catalog(self.budget_bytes, _phase_reporter(hub)),
-                spec=self.spec,
                 model=first["identity"],
                 config=first["config"],
                 tokenizer=ChatTokenizer.load(self.spec.path, self.spec.name),
@@ -72,6 +75,9 @@ class Opening:
             )
             hub.listen(lambda _, event: watch(core, event))
             client.register_plugin(WorkersSeen())
+            if isinstance(cluster, Foreign):
+                for setting in client.run_on_scheduler(take_over_placement):
+                    self.progress.say(f"Turned off on this scheduler, because kvlab places states itself: {setting}")
             core.cost = calibration.calibrated(core, first["cores"], self.progress.say)
         except BaseException:
             hub.close()
@@ -106,6 +112,11 @@ def _phase_reporter(hub: Hub) -> Any:
         hub.emit(Kind.STATE_PHASE, "lab", state=state, detail={"now": str(now), "then": str(then)})
 
     return report
+
+
+def _patience(cluster: Cluster) -> float:
+    """Seconds to wait for workers: own ones are being started, a foreign scheduler's are there or are not."""
+    return FOREIGN_SECONDS if isinstance(cluster, Foreign) else START_SECONDS
 
 
 def _failed(cluster: Cluster) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvlab.engine.protocol import Branch
 from kvlab.runtime import tasks
+from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
 from kvlab.runtime.orders import Order, Work
 from kvlab.state.identity import Sampling, identity_of, recipe_of
@@ -150,7 +151,7 @@ class Operations:
             request.action,
             request.run,
             work,
-            self.core.spec,
+            self.core.model,
             request.agents,
             recipes,
             branches,
@@ -177,6 +178,8 @@ class Operations:
             if usable:
                 generation, copy = usable[-1]
                 future = copy.future
+                if not here:
+                    self.reserve_replica(copy, segment, worker)
             else:
                 generation, key = core.catalog.next_key(segment.recipe)
                 core.catalog.budget.reserve(key, segment.nbytes, f"recomputing segment {segment.recipe[:12]}")
@@ -191,6 +194,14 @@ class Operations:
             pending.past.append((segment.recipe, generation))
             found.append(future)
         return found
+
+    def reserve_replica(self, copy: Copy, segment: SegmentRecord, worker: str) -> None:
+        """Bytes that cross to ``worker`` lie there a second time; a mapped copy takes no memory of its own."""
+        hosts = {self.core.workers[name].host for name in copy.workers if name in self.core.workers}
+        if self.core.same_host == "frames" or self.core.workers[worker].host not in hosts:
+            self.core.catalog.budget.reserve(
+                f"{copy.key}@{worker}", segment.nbytes, f"a copy of segment {segment.recipe[:12]} on {worker}"
+            )
 
     def collect(self, pending: Pending, headers: Sequence[dict[str, Any]]) -> list[Answered]:
         """Take the headers of a finished request into the catalog: sizes, places, records.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvlab.engine.protocol import Branch
-from kvlab.runtime.engines import ModelSpec
+from kvlab.state.identity import ModelIdentity
 
 Work = Literal["materialize", "resume", "siblings", "recompute", "text", "truncate", "logits"]
 
@@ -19,6 +19,8 @@ class Order:
     ----------
     action, run
         Ids under which events are reported.
+    model
+        Whose states these are: a worker that has loaded other weights refuses.
     agents, recipes, branches
         One entry a branch: who speaks, what segment comes of it, what is fed and how it goes on.
     threads
@@ -30,7 +32,7 @@ class Order:
     action: str
     run: str
     work: Work
-    model: ModelSpec
+    model: ModelIdentity
     agents: tuple[str, ...]
     recipes: tuple[str, ...]
     branches: tuple[Branch, ...]

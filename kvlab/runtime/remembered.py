@@ -17,6 +17,9 @@ class Remembered(type):
     _running: dict[Any, Any] = {}  # noqa: RUF012 - one registry a process
     _made_by_cell: dict[str, dict[Any, str]] = {}  # noqa: RUF012 - cell: {lab: the execution that asked for it last}
 
+    def check(cls, arguments: dict[str, Any]) -> None:
+        """For the class to override: raise for arguments that cannot be meant, before anything is closed for them."""
+
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
         """The running lab of these arguments, or a new one."""
         key = cls._key(args, keywords)
@@ -27,6 +30,7 @@ class Remembered(type):
             if running in made_here:
                 made_here[running] = execution
             return running
+        cls.check(dict(key))  # before anything is closed for it
         for before in [lab for lab, then in made_here.items() if then != execution]:
             before.close()
         lab = super().__call__(*args, **keywords)
@@ -36,7 +40,7 @@ class Remembered(type):
         return lab
 
     def _key(cls, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc] - the class that is being called
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
         names = list(signature.parameters)[1:]
         refuse_unknown_keywords("Lab", [name for name in keywords if name not in names], names)
         if len(args) > 1:

@@ -1,4 +1,4 @@
-"""Dropping single copies of a segment. The one place that uses Dask's replica requests, which are not public."""
+"""Single copies of a segment, and who decides on them. The one place that reaches into Dask's scheduler for it."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def _drop(key: str, addresses: list[str], dask_scheduler: Any = None) -> None:
         going = going[1:]
     for address in going:
         dask_scheduler.request_remove_replicas(address, [key], stimulus_id="kvlab-drop-replica")
+
+
+async def take_over_placement(dask_scheduler: Any) -> list[str]:
+    """On a scheduler that kvlab did not start: stop what moves or drops tasks' results; says what was on."""
+    stopped = []
+    stealing = dask_scheduler.extensions.get("stealing")
+    if stealing is not None and "stealing" in dask_scheduler.periodic_callbacks:
+        await stealing.stop()
+        stopped.append("work stealing")
+    memory_manager = dask_scheduler.extensions.get("amm")
+    if memory_manager is not None and memory_manager.running:
+        memory_manager.stop()
+        stopped.append("the active memory manager")
+    return stopped

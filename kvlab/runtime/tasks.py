@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import get_worker
 
 from kvlab.engine.protocol import Listener, Produced
-from kvlab.runtime.engines import engine_for
+from kvlab.errors import StateMismatch
 from kvlab.runtime.orders import Order
 from kvlab.runtime.worker_plugin import KVWorker, plugin_of
 from kvlab.state.tokens import n_ids, pack_ids, unpack_ids
@@ -195,7 +195,13 @@ def _at_work(order: Order, past: Sequence[Segment] = ()) -> Iterator[_Work]:
     import torch
 
     plugin = plugin_of(get_worker())
-    engine = engine_for(order.model)
+    engine = plugin.engine
+    if engine.identity.weights != order.model.weights:
+        raise StateMismatch(
+            f"worker {plugin.worker_name} has loaded {engine.identity.name} with other weights than {order.model.name}",
+            hint="start every worker of this scheduler with the lab's model",
+            fields=["weights"],
+        )
     torch.set_num_threads(order.threads)
     started = time.perf_counter()
     plugin.emit(

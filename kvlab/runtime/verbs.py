@@ -193,7 +193,7 @@ class Verbs:
             action, LAB, namespace, parent, (name,), (branch,), chosen.worker, core.threads_for(chosen.worker),
             recompute=chosen.how == "recompute",
         )  # fmt: skip
-        core.load.begin(chosen.worker, action, chosen.seconds)
+        core.load.begin(chosen.worker, action, chosen.seconds - chosen.terms.get("queue", 0.0))
         pending: Pending | None = None
         try:
             pending = self._bench.operations.submit(request)

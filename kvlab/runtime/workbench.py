@@ -122,7 +122,7 @@ class Workbench:
         """An order for one piece of a verb's work."""
         action = self.new_action(op)
         threads = self.core.threads_for(worker)
-        return Order(action, LAB, work, self.core.spec, agents, recipes, branches, threads, self.core.chunk)
+        return Order(action, LAB, work, self.core.model, agents, recipes, branches, threads, self.core.chunk)
 
     def where(self, worker: str) -> dict[str, Any]:
         """Dask's keywords for a loose placement."""

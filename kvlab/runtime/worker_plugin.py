@@ -99,7 +99,11 @@ class KVWorker(WorkerPlugin):
         if self.same_host == "map":
             announce(worker)
         self._stop_observing = wire.observe(self._on_wire)
-        self.engine = await asyncio.to_thread(engine_for, self.model)
+        try:
+            self.engine = await asyncio.to_thread(engine_for, self.model)
+        except BaseException:
+            await self.teardown(worker)
+            raise
 
     async def teardown(self, worker: Any) -> None:  # noqa: ARG002 - as Dask calls it
         """Send the last events."""

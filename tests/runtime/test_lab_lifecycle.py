@@ -20,7 +20,7 @@ import pytest
 from kvlab.config import CACHE_VARIABLE, RUNS_VARIABLE
 from kvlab.cost.decide import Edge, Piece, alternatives_for
 from kvlab.errors import ClusterError, InvalidInput, KVLabError
-from kvlab.runtime import cluster, scratch
+from kvlab.runtime import cluster, opening, scratch
 
 TEXT = "Keys and values of a prefix are the same for every question that follows it. "
 
@@ -214,7 +214,7 @@ def test_a_model_that_workers_refuse_is_named_and_leaves_nothing(
     started = time.monotonic()
     with pytest.raises(KVLabError, match="rope type dynamic") as caught:
         make_lab(model=refused_model, processes=processes, workers=1, kv_budget="1 GiB")
-    assert time.monotonic() - started < cluster.START_SECONDS / 2
+    assert time.monotonic() - started < opening.START_SECONDS / 2
     assert "use a model" in str(caught.value)
     assert {child.pid for child in psutil.Process().children(recursive=True)} == children
     assert scratch_folders(Path(tempfile.gettempdir())) == folders
@@ -252,7 +252,7 @@ def test_a_scheduler_that_does_not_answer_is_named(
 def test_a_scheduler_without_workers_is_named(
     make_lab: Callable[..., Any], scheduler: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "START_SECONDS", 0.5)
+    monkeypatch.setattr(opening, "FOREIGN_SECONDS", 0.5)
     with pytest.raises(ClusterError, match="0 of 1 workers") as caught:
         make_lab(address=scheduler[1])
     assert "kvlab worker" in caught.value.hint
