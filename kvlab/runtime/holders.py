@@ -64,9 +64,11 @@ def forget_outputs() -> None:
     history = shell.user_ns.get("Out", {})
     for number in [number for number, value in history.items() if list(_states_in(value))]:
         del history[number]
-    for name in ("_", "__", "___", *[name for name in shell.user_ns if name[:1] == "_" and name[1:].isdigit()]):
-        if list(_states_in(shell.user_ns.get(name))):
-            shell.user_ns[name] = None
+    # IPython keeps what it has shown under names of its own in both of these.
+    for names in (shell.user_ns, shell.user_ns_hidden):
+        for name in ("_", "__", "___", *[name for name in names if name[:1] == "_" and name[1:].isdigit()]):
+            if list(_states_in(names.get(name))):
+                names[name] = None
     shell.displayhook._, shell.displayhook.__, shell.displayhook.___ = "", "", ""
 
 
