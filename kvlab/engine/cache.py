@@ -92,7 +92,11 @@ class SegmentLayer(CacheLayerMixin):
         """Nothing to do: memory is there from the start."""
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *args: Any,  # noqa: ARG002  transformers' signature
+        **kwargs: Any,  # noqa: ARG002  as args
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write ``[1, kv_heads, n, head_dim]`` new K/V into the tails; return them with this layer on the key."""
         keys, values, feed = self.tail_keys, self.tail_values, self.feed

@@ -35,7 +35,8 @@ class DenseModel:
     @property
     def description(self) -> str:
         """What computes: transformers' version and attention implementation."""
-        return f"transformers {transformers.__version__}, {self._model.config._attn_implementation}, DynamicCache"
+        attention = self._model.config._attn_implementation  # noqa: SLF001  it has no public reader
+        return f"transformers {transformers.__version__}, {attention}, DynamicCache"
 
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], keep: Sequence[int] | None = None) -> tuple[torch.Tensor, DynamicCache]:
@@ -46,12 +47,33 @@ class DenseModel:
         return output.logits[0].float(), cache
 
     @torch.inference_mode()
-    def generate(self, ids: Sequence[Sequence[int]], cache: DynamicCache, n_new: int) -> list[list[int]]:
-        """Greedy tokens of each row of ``ids`` (equally long) on ``cache``, which is grown."""
-        fed, generated = torch.tensor([list(row) for row in ids]), []
+    def generate(self, prompts: Sequence[Sequence[int]], cache: DynamicCache, n_new: int) -> list[list[int]]:
+        """Greedy tokens after each prompt on ``cache`` (one row a prompt), which is grown.
+
+        Prompts of unequal length are padded on the left and masked, as transformers' own ``generate`` does; equal ones
+        need no mask.
+        """
+        n_past, longest = cache.get_seq_length(), max(len(prompt) for prompt in prompts)
+        pads = torch.tensor([[longest - len(prompt)] for prompt in prompts])
+        fed = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
+        positions = (n_past + torch.arange(longest) - pads).clamp(min=0)
+        mask = None
+        if pads.any():
+            seen = torch.arange(longest) >= pads
+            mask = torch.cat([torch.ones(len(prompts), n_past, dtype=torch.long), seen.long()], 1)
+        generated = []
         for _ in range(n_new):
-            output = self._model(input_ids=fed, cache=cache, use_cache=True, logits_to_keep=1)
+            output = self._model(
+                input_ids=fed,
+                position_ids=positions,
+                attention_mask=mask,
+                cache=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
             fed = output.logits[:, -1].argmax(-1, keepdim=True)
+            positions = positions[:, -1:] + 1
+            mask = None if mask is None else torch.cat([mask, mask.new_ones(len(prompts), 1)], 1)
             generated.append(fed)
         return torch.cat(generated, 1).tolist()
 

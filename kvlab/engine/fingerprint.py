@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,7 +35,8 @@ def weights_digest(model: torch.nn.Module) -> str:
 
 def _tensor_digest(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
-    return hashlib.sha256(memoryview(flat.numpy())).digest()
+    raw: Any = flat.numpy()
+    return hashlib.sha256(raw).digest()
 
 
 def tokenizer_digest(folder: Path) -> str:

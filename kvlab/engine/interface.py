@@ -55,7 +55,7 @@ def attention_function(
     return layer.attend(query, key, value, scale).transpose(1, 2).contiguous(), None
 
 
-def mask_function(*args: Any, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> None:
+def mask_function(*args: Any, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> None:  # noqa: ARG001
     """Transformers' mask signature: no mask is needed, and a padding mask is refused."""
     if attention_mask is not None:
         raise ModelRefused(

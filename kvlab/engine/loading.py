@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
@@ -52,7 +53,7 @@ def load_engine(
     require_supported(config, _model_class(config, name), name)
     wanted = _dtype(dtype, place)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             folder, config=config, dtype=wanted, local_files_only=True, use_safetensors=True
         )
     except OSError as error:
@@ -68,8 +69,9 @@ def _model_class(config: PreTrainedConfig, name: str) -> type[PreTrainedModel]:
         raise ModelRefused(
             f"{name} ({config.model_type}) is not a causal language model", hint="use a decoder-only language model"
         )
-    found: type[PreTrainedModel] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    return found
+    found: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    model_class: type[PreTrainedModel] = found
+    return model_class
 
 
 def _device(device: str) -> torch.device:

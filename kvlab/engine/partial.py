@@ -39,7 +39,11 @@ class ScatterLayer(CacheLayerMixin):
         """Nothing to do: memory is there from the start."""
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *args: Any,  # noqa: ARG002  transformers' signature
+        **kwargs: Any,  # noqa: ARG002  as args
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Scatter ``[1, kv_heads, n, head_dim]`` to the rows' positions; return them with this layer on the key."""
         self.keys_at[:, self.positions] = key_states[0]
@@ -47,7 +51,13 @@ class ScatterLayer(CacheLayerMixin):
         setattr(key_states, LAYER, self)
         return key_states, value_states
 
-    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,  # noqa: ARG002  already scattered
+        value: torch.Tensor,  # noqa: ARG002  already scattered
+        scale: float,
+    ) -> torch.Tensor:
         """Attention of the rows ``[1, heads, n, head_dim]`` over the columns at positions ≤ their own."""
         _, heads, n, dim = query.shape
         kv_heads = self.keys_at.shape[0]
@@ -73,7 +83,7 @@ class ScatterLayer(CacheLayerMixin):
         """−1: no maximum, in transformers' convention."""
         return -1
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002  transformers' signature
         """K/V length and offset a mask would have; kvlab's attention takes none."""
         return self.keys_at.shape[1], 0
 
@@ -101,11 +111,10 @@ def run_layers(
             features=lacking,
         )
     _check(config, hidden_or_ids, positions, layers, payload)
-    backbone = model.base_model
-    if layers.start == 0:
-        hidden = model.get_input_embeddings()(hidden_or_ids.long()[None])
-    else:
-        hidden = hidden_or_ids[None]
+    backbone: Any = model.base_model
+    embedding: Any = model.get_input_embeddings()
+    head: Any = model.get_output_embeddings()
+    hidden = embedding(hidden_or_ids.long()[None]) if layers.start == 0 else hidden_or_ids[None]
     cache = Cache(layers=[ScatterLayer(payload[i], positions) for i in range(config.layers)])
     rotary = backbone.rotary_emb(hidden, position_ids=positions[None])
     for i in layers:
@@ -119,7 +128,7 @@ def run_layers(
         )
     if layers.stop < config.layers:
         return hidden[0]
-    return model.get_output_embeddings()(backbone.norm(hidden))[0].float()
+    return head(backbone.norm(hidden))[0].float()
 
 
 def _check(

@@ -22,11 +22,13 @@ CUDA_FLASH_MAX_HEAD_DIM = 256
 
 
 class PartKernel(Protocol):
-    """Computes one part. ``causal`` means a square: query i sees columns 0..i."""
+    """Computes one part."""
 
     def __call__(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, causal: bool = False
-    ) -> Part: ...
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, *, causal: bool = False
+    ) -> Part:
+        """Attention of ``query`` over one piece; ``causal`` means a square, where query i sees columns 0..i."""
+        ...
 
 
 def plain_part(
@@ -34,6 +36,7 @@ def plain_part(
     key: torch.Tensor,
     value: torch.Tensor,
     scale: float,
+    *,
     causal: bool = False,
     allowed: torch.Tensor | None = None,
 ) -> Part:
@@ -78,7 +81,7 @@ def plain_part(
 
 
 def cpu_flash_part(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, causal: bool = False
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, *, causal: bool = False
 ) -> Part:
     """One part by torch's flash attention for CPU, which reads strided K/V where they lie.
 
@@ -86,23 +89,22 @@ def cpu_flash_part(
     axis for dense without looking, so what is not dense there is copied first.
     """
     query, key, value = (one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value))
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(  # noqa: SLF001  the public one hides lse
         query, key, value, 0.0, causal, attn_mask=None, scale=scale
     )
     return out, lse
 
 
 def cuda_flash_part(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, causal: bool = False
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, *, causal: bool = False
 ) -> Part:
     """One part by torch's flash attention for CUDA, fp16 and bf16 only; lse comes as ``[B, H, Q]`` fp32.
 
     Unverified on GPU: written from the operator's declaration. :func:`require_true_lse` checks it at load.
     """
     query, key, value = (one if one.stride(-1) == 1 else one.contiguous() for one in (query, key, value))
-    result = torch.ops.aten._scaled_dot_product_flash_attention.default(
-        query, key, value, 0.0, causal, False, scale=scale
-    )
+    flash = torch.ops.aten._scaled_dot_product_flash_attention.default  # noqa: SLF001  the public one hides lse
+    result = flash(query, key, value, 0.0, causal, return_debug_mask=False, scale=scale)
     return result[0], result[1]
 
 

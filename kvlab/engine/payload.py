@@ -47,7 +47,7 @@ def obtain(allocate: Allocate, n_tokens: int, config: KVConfig, device: torch.de
     InvalidInput
         When what it handed out does not have the payload's shape, dtype, layout or device.
     """
-    with torch.inference_mode(False):
+    with torch.inference_mode(mode=False):
         payload = allocate(n_tokens)
     wanted = payload_shape(config, n_tokens)
     if tuple(payload.shape) != wanted or dtype_name(payload.dtype) != config.dtype or not payload.is_contiguous():

@@ -114,8 +114,8 @@ def require_true_lse(kernel: PartKernel, config: KVConfig, device: torch.device)
             torch.randn(1, config.kv_heads, n, config.head_dim, generator=generator).to(device, dtype)
             for n in (n_queries, n_columns, n_columns)
         )
-        out, lse = kernel(query, key, value, config.head_dim**-0.5, causal)
-        true_out, true_lse = plain_part(query, key, value, config.head_dim**-0.5, causal)
+        out, lse = kernel(query, key, value, config.head_dim**-0.5, causal=causal)
+        true_out, true_lse = plain_part(query, key, value, config.head_dim**-0.5, causal=causal)
         limit = 1e-4 if config.dtype == "float32" else 2e-2
         same_shape = lse.shape == true_lse.shape
         if not same_shape or (lse - true_lse).abs().max() > limit or (out.float() - true_out).abs().max() > limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -64,12 +65,12 @@ class TorchEngine:
         """
         require_supported(model.config, type(model), name)
         config = kv_config(model.config, model.dtype)
-        model.eval().requires_grad_(False)
+        model.eval().requires_grad_(requires_grad=False)
         model.set_attn_implementation("sdpa")
-        n_vocabulary = model.get_input_embeddings().num_embeddings
+        n_vocabulary = _n_vocabulary(model)
         reference = reference_logits(model, n_vocabulary)
         model.set_attn_implementation(NAME)
-        if model.config._attn_implementation != NAME:
+        if model.config._attn_implementation != NAME:  # noqa: SLF001  it has no public reader
             raise ModelRefused(
                 f"{name} ({type(model).__name__}) does not let its attention be set",
                 hint="use a model with plain causal attention, such as Llama, Qwen2, Qwen3 or Mistral",
@@ -100,7 +101,7 @@ class TorchEngine:
     @property
     def n_vocabulary(self) -> int:
         """Ids are 0..n_vocabulary-1."""
-        return int(self._model.get_input_embeddings().num_embeddings)
+        return _n_vocabulary(self._model)
 
     @property
     def n_parameters(self) -> int:
@@ -252,3 +253,8 @@ class TorchEngine:
                 need=need,
                 have=self._config.max_positions,
             )
+
+
+def _n_vocabulary(model: PreTrainedModel) -> int:
+    embedding: Any = model.get_input_embeddings()
+    return int(embedding.num_embeddings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -60,7 +61,7 @@ def test_flash_and_plain_agree_in_16_bits(dtype):
 @pytest.mark.parametrize("kernel", (plain_part, cpu_flash_part))
 def test_merged_pieces_are_attention_over_the_whole(kernel, cuts):
     query, key, value = random_qkv(9, 50)
-    pieces = [kernel(query, key[:, :, a:b], value[:, :, a:b], SCALE) for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [kernel(query, key[:, :, a:b], value[:, :, a:b], SCALE) for a, b in itertools.pairwise(cuts)]
     out, lse = merge(pieces)
     true_out, true_lse = softmax_attention(query, key, value)
     torch.testing.assert_close(out.double(), true_out, atol=1e-5, rtol=0)
@@ -106,9 +107,9 @@ def test_blocks_of_queries_give_the_same(monkeypatch, causal):
     query, key, value = random_qkv(30, 30)
     allowed = torch.rand(1, 1, 30, 30, generator=torch.Generator().manual_seed(1)) > 0.3
     allowed[..., 0] = True
-    whole = plain_part(query, key, value, SCALE, causal, allowed)
+    whole = plain_part(query, key, value, SCALE, causal=causal, allowed=allowed)
     monkeypatch.setattr(parts, "SCORES_AT_ONCE", 7 * 2 * 3 * 30)
-    out, lse = plain_part(query, key, value, SCALE, causal, allowed)
+    out, lse = plain_part(query, key, value, SCALE, causal=causal, allowed=allowed)
     torch.testing.assert_close(out, whole[0])
     torch.testing.assert_close(lse, whole[1])
 

@@ -109,7 +109,7 @@ def test_the_self_test_finds_what_the_configuration_does_not_say(tiny_model):
     model.set_attn_implementation("kvlab")
     require_agreement(engine, reference)
     honest = engine._kernel
-    engine._kernel = lambda q, k, v, scale, causal=False: honest(q, k, v, 1.05 * scale, causal)
+    engine._kernel = lambda q, k, v, scale, *, causal=False: honest(q, k, v, 1.05 * scale, causal=causal)
     with pytest.raises(ModelRefused, match="other logits"):
         require_agreement(engine, reference)
 
@@ -122,7 +122,7 @@ def test_a_kernel_with_another_log_sum_exp_is_refused(wrong, engine_of):
     require_true_lse(plain_part, config, device)
     require_true_lse(engine_of()._kernel, config, device)
     with pytest.raises(ModelRefused, match="log-sum-exp"):
-        require_true_lse(lambda *args: wrong(*plain_part(*args)), config, device)
+        require_true_lse(lambda *args, **settings: wrong(*plain_part(*args, **settings)), config, device)
 
 
 def test_the_fixed_prompt_is_within_any_vocabulary():
