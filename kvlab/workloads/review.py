@@ -6,7 +6,9 @@ from kvlab.errors import InvalidInput
 from kvlab.sample import sample_text
 from kvlab.workflow import Workflow
 
-MOST_REVIEWERS = 10
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+TASKS = ("Criticise the {} of these.", "Explain the {} point to a beginner.", "Give an example for the {} point.")
+"""What reviewers are asked, in turn."""
 
 
 def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: int = 48) -> Workflow:
@@ -29,19 +31,22 @@ def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: in
     InvalidInput
         For an empty document or a number out of range.
     """
-    if not 1 <= reviewers <= MOST_REVIEWERS:
-        raise InvalidInput(f"reviewers= must be between 1 and {MOST_REVIEWERS}, not {reviewers}", value=reviewers)
+    if not 1 <= reviewers <= len(ORDINALS):
+        raise InvalidInput(f"reviewers= must be between 1 and {len(ORDINALS)}, not {reviewers}", value=reviewers)
     wf = Workflow("review")
     paper = wf.context("paper", sample_text() if context is None else context)
-    named = "one weakness" if reviewers == 1 else f"{reviewers} weaknesses"
+    points = "one point" if reviewers == 1 else f"{reviewers} points"
     plan = wf.agent(
-        "planner", [paper, f"Name {named} of this document, one short line each."], max_new_tokens=max_new_tokens
+        "planner", [paper, f"List {points} a reviewer of this document should check."], max_new_tokens=max_new_tokens
     )
     sides = [
         wf.agent(
-            f"reviewer-{n}", f"Argue weakness {n} in two sentences.", continues=plan, max_new_tokens=max_new_tokens
+            f"reviewer-{index + 1}",
+            TASKS[index % len(TASKS)].format(ORDINALS[index]),
+            continues=plan,
+            max_new_tokens=max_new_tokens,
         )
-        for n in range(1, reviewers + 1)
+        for index in range(reviewers)
     ]
     wf.agent(
         "editor",
@@ -49,7 +54,7 @@ def review(context: str | None = None, *, reviewers: int = 3, max_new_tokens: in
             paper,
             "Reviews of this document:",
             *sides,
-            "Write the verdict: accept, revise or reject, and why.",
+            "Write the verdict in two sentences.",
         ],
         max_new_tokens=max_new_tokens,
     )
