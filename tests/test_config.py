@@ -31,7 +31,7 @@ def test_without_it_the_systems_place(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, False), ("", False), ("0", False), ("1", True), ("yes", True)])
-def test_what_set_means(monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool) -> None:  # noqa: FBT001
+def test_what_set_means(monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool) -> None:
     monkeypatch.delenv("KVLAB_PROBE", raising=False)
     if value is not None:
         monkeypatch.setenv("KVLAB_PROBE", value)

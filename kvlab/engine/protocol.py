@@ -17,7 +17,7 @@ To carry kvlab's states, a serving engine must be able to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kvlab.state.identity import KVConfig, ModelIdentity, Sampling
@@ -89,9 +89,9 @@ class Listener:
     ``cancelled()`` between chunks and between decode steps: True raises :class:`kvlab.errors.Cancelled`.
     """
 
-    on_chunk: Callable[[int, int], None] = field(default=lambda done, total: None)
-    on_token: Callable[[int, int], None] = field(default=lambda branch, token: None)
-    cancelled: Callable[[], bool] = field(default=lambda: False)
+    on_chunk: Callable[[int, int], None] = lambda _done, _total: None
+    on_token: Callable[[int, int], None] = lambda _branch, _token: None
+    cancelled: Callable[[], bool] = lambda: False
 
 
 class Engine(Protocol):
@@ -106,17 +106,31 @@ class Engine(Protocol):
         """Θ of every state made here."""
 
     def prefill(
-        self, ids: bytes, past: Sequence[torch.Tensor], allocate: Allocate, listener: Listener = Listener(), chunk: int = 1024
+        self,
+        ids: bytes,
+        past: Sequence[torch.Tensor],
+        allocate: Allocate,
+        listener: Listener = Listener(),
+        chunk: int = 1024,
     ) -> Produced:
         """Compute K/V of ``ids`` on top of ``past``. Changes only the payload it allocates."""
 
     def resume(
-        self, branch: Branch, past: Sequence[torch.Tensor], allocate: Allocate, listener: Listener = Listener(), chunk: int = 1024
+        self,
+        branch: Branch,
+        past: Sequence[torch.Tensor],
+        allocate: Allocate,
+        listener: Listener = Listener(),
+        chunk: int = 1024,
     ) -> Produced:
         """Prefill ``branch.ids`` on top of ``past`` and generate. Forwards exactly ``branch.ids`` plus what it samples."""
 
     def decode_batch(
-        self, branches: Sequence[Branch], past: Sequence[torch.Tensor], allocate: Allocate, listener: Listener = Listener()
+        self,
+        branches: Sequence[Branch],
+        past: Sequence[torch.Tensor],
+        allocate: Allocate,
+        listener: Listener = Listener(),
     ) -> list[Produced]:
         """As :meth:`resume` for siblings on one past, packed into one batch.
 

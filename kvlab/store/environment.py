@@ -33,7 +33,7 @@ def revision() -> str:
     """Git revision of the source tree kvlab runs from, or "" outside one."""
     folder = Path(__file__).resolve().parent
     try:
-        told = subprocess.run(  # noqa: S603
+        told = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12"],  # noqa: S607
             cwd=folder, capture_output=True, text=True, timeout=5, check=True,
         )  # fmt: skip
