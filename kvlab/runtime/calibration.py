@@ -97,15 +97,15 @@ def calibrate(core: Core, cores: int) -> CostModel:
     return CostModel(curve, measured["decode_seconds"], link, mapped, task, stamp)
 
 
-def calibrated(core: Core, cores: int, say: Callable[[str], None]) -> CostModel:
+def calibrated(core: Core, cores: int) -> CostModel:
     """The stored cost model of this machine and model if it is fresh, else a new one, stored."""
     key = _key(core, cores)
     path = cache_dir() / "calibration" / f"{key}.json"
     stored = _read(path)
     if stored is not None:
         return stored
-    say(f"Measuring prefill and links of {core.model.name} on this machine (once)")
-    cost = calibrate(core, cores)
+    with core.progress.task(f"Measuring prefill and links of {core.model.name} on this machine (once)"):
+        cost = calibrate(core, cores)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps({"format": FORMAT, "cost": cost.as_dict()}, indent=2))

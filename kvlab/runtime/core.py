@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvlab.cost.decide import View, WorkerView
 from kvlab.cost.model import CostModel, Link, PrefillCurve
 from kvlab.errors import ClusterError
+from kvlab.progress import Progress
 from kvlab.runtime.load import Load
 from kvlab.state.identity import root_digest
 
@@ -49,6 +50,7 @@ class Core:
     same_host: str
     chunk: int
     workers: dict[str, WorkerSeen]
+    progress: Progress
     cost: CostModel = UNMEASURED
     load: Load = field(default_factory=Load)
     closed: bool = False

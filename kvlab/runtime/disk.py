@@ -25,7 +25,7 @@ def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
         raise InvalidInput(f"{path} exists", hint="choose a new folder, or remove it")
     past = bench.futures(state.record)
     future = bench.core.client.submit(tasks.save, str(path), metadata_of(state.record), *past, pure=False)
-    bench.wait([future])
+    bench.wait([future], label=f"Saving {state.id}")
     if not path.exists():
         raise InvalidInput(
             f"the worker wrote {path} on another machine", hint="choose a folder that all machines share"

@@ -41,7 +41,7 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
                 workers=where,
                 allow_other_workers=True,
             )
-            bench.wait([touch])
+            bench.wait([touch], label=f"Moving {record.id} to {worker}")
         finally:
             catalog.move_to(record.id, Phase.RESIDENT)
         landed = _worker_at(bench, touch)

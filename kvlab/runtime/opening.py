@@ -72,13 +72,14 @@ class Opening:
                 same_host=self.same_host,
                 chunk=self.chunk,
                 workers=seen,
+                progress=self.progress,
             )
             hub.listen(lambda _, event: watch(core, event))
             client.register_plugin(WorkersSeen())
             if isinstance(cluster, Foreign):
                 for setting in client.run_on_scheduler(take_over_placement):
                     self.progress.say(f"Turned off on this scheduler, because kvlab places states itself: {setting}")
-            core.cost = calibration.calibrated(core, first["cores"], self.progress.say)
+            core.cost = calibration.calibrated(core, first["cores"])
         except BaseException:
             hub.close()
             raise

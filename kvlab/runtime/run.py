@@ -217,7 +217,7 @@ class Run:
         return self._over
 
     def wait(self, timeout: float | None = None, *, progress: Progress | None = None) -> Run:
-        """Return this run when it is over. Ctrl-C stops waiting and leaves the run.
+        """Return this run when it is over, showing how far it is. Ctrl-C stops waiting and leaves the run.
 
         Raises
         ------
@@ -230,10 +230,7 @@ class Run:
         """
         if self._gate.closed and not self._over:
             raise InvalidInput("the run is paused", hint="run.play() goes on, run.step() does one action")
-        if progress is None:
-            self._wait(lambda: self._over, timeout)
-        else:
-            self._wait_showing(progress)
+        self._wait_showing(progress or self._verbs.core.progress, timeout)
         if self._conductor.progress.error is not None:
             raise self._conductor.progress.error
         if self._recorder.no_room is not None:
@@ -248,7 +245,7 @@ class Run:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"run {self.name} is still {self.status} after {timeout} s")
 
-    def _wait_showing(self, progress: Progress) -> None:
+    def _wait_showing(self, progress: Progress, timeout: float | None) -> None:
         agents = [node for node in self.graph.nodes if node.sampling.max_new_tokens]
         total = sum(node.sampling.max_new_tokens for node in agents)
         spoken: dict[str, int] = {}
@@ -261,7 +258,7 @@ class Run:
 
             stop = self._hub.listen(on_event)
             try:
-                self._wait(lambda: self._over, None)
+                self._wait(lambda: self._over, timeout)
                 task.reach(total)
             finally:
                 stop()

@@ -197,7 +197,10 @@ class Verbs:
         pending: Pending | None = None
         try:
             pending = self._bench.operations.submit(request)
-            headers = self._bench.wait(pending.answers, (action,))
+            total = n_ids(branch.ids) + branch.sampling.max_new_tokens
+            headers = self._bench.wait(
+                pending.answers, (action,), label=f"{op} {name}".strip().capitalize(), total=total
+            )
         except BaseException:
             if pending is not None:
                 self._bench.operations.abandon(pending)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from kvlab.engine.protocol import Branch
@@ -14,6 +16,10 @@ from kvlab.runtime.operations import Operations, Request
 from kvlab.runtime.orders import Order, Work
 from kvlab.runtime.remote_errors import error_of
 from kvlab.state.records import StateRecord
+from kvlab.store.events import Event, Kind
+
+UNSHOWN_SECONDS = 1.0
+"""What is done sooner needs no progress."""
 
 LAB = "lab"
 """The run id under which verbs report."""
@@ -31,10 +37,20 @@ class Workbench:
         """An id for one action of a verb."""
         return f"{LAB}/{op}-{next(self._numbers)}"
 
-    def wait(self, futures: list[Any], actions: tuple[str, ...] = ()) -> list[Any]:
-        """Results of ``futures``. Ctrl-C stops the work on the workers too."""
+    def wait(
+        self,
+        futures: list[Any],
+        actions: tuple[str, ...] = (),
+        *,
+        label: str = "Waiting for workers",
+        total: int | None = None,
+    ) -> list[Any]:
+        """Results of ``futures``. Ctrl-C stops the work on the workers too.
+
+        What takes longer than a second is shown as ``label``, with the tokens that ``actions`` have done of ``total``.
+        """
         try:
-            self._block(futures)
+            self._block(futures, actions, label, total)
         except KeyboardInterrupt:
             if actions:
                 self.core.client.run(tasks.cancel, list(actions), wait=False)
@@ -44,7 +60,7 @@ class Workbench:
                 raise error_of(future) from None
         return list(self.core.client.gather(futures))
 
-    def _block(self, futures: list[Any]) -> None:
+    def _block(self, futures: list[Any], actions: tuple[str, ...], label: str, total: int | None) -> None:
         if not futures:
             return
         done = threading.Event()
@@ -60,10 +76,38 @@ class Workbench:
 
         for future in futures:
             future.add_done_callback(one_done)
-        # A bounded wait in a loop lets the main thread see Ctrl-C.
-        while not done.wait(0.2):
-            if any(future.status in {"error", "cancelled", "lost"} for future in futures):
+
+        def over(seconds: float) -> bool:
+            # Bounded waits in a loop let the main thread see Ctrl-C.
+            return done.wait(seconds) or any(future.status in {"error", "cancelled", "lost"} for future in futures)
+
+        if over(UNSHOWN_SECONDS):
+            return
+        with self.core.progress.task(label, total, "tokens") as task, self._telling(actions, task.reach):
+            while not over(0.2):
+                continue
+
+    @contextmanager
+    def _telling(self, actions: tuple[str, ...], reach: Callable[[float], None]) -> Iterator[None]:
+        """Tell ``reach`` how many tokens ``actions`` have prefilled and drawn, as events come in."""
+        prefilled: dict[str | None, int] = {}
+        drawn = 0
+
+        def look(_: str, event: Event) -> None:
+            nonlocal drawn
+            if event.action not in actions:
                 return
+            if event.kind is Kind.PREFILL_CHUNK:
+                prefilled[event.agent] = event.n_tokens or 0
+            elif event.kind is Kind.TOKENS:
+                drawn += event.n_tokens or 0
+            reach(sum(prefilled.values()) + drawn)
+
+        stop = self.core.hub.listen(look)
+        try:
+            yield
+        finally:
+            stop()
 
     def futures(self, record: StateRecord, worker: str | None = None) -> list[Any]:
         """Futures of a state's segments; those without a copy are recomputed first."""
@@ -75,7 +119,7 @@ class Workbench:
         )  # fmt: skip
         futures, pending = self.operations.path_futures(request)
         try:
-            headers = self.wait(pending.answers)
+            headers = self.wait(pending.answers, (request.action,), label=f"Making {record.id} again")
         except BaseException:
             self.operations.abandon(pending)
             raise

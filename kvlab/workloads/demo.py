@@ -55,10 +55,10 @@ def run_demo(
     with Lab(model=model, workers=workers, progress=progress) as lab:
         console.print(str(lab.compile(workflow)), markup=False, highlight=False)
         texts = [
-            lab.run(workflow, flow="text", workers=n, name=f"review-text-{n}").wait(progress=progress)
+            lab.run(workflow, flow="text", workers=n, name=f"review-text-{n}").wait()
             for n in sorted({1, workers})
         ]
-        state = lab.run(workflow, name="review-state").wait(progress=progress)
+        state = lab.run(workflow, name="review-state").wait()
         console.print(comparison_table(state, *texts))
         _print_answers(console, state)
         report = state.report(out or state.path / "report.html", against=texts)
@@ -81,7 +81,7 @@ def run_named(
     workflow = _from_file(Path(name)) if name.endswith(".py") else build(name, read_context(context))
     console = Console()
     with Lab(model=model, workers=workers, progress=progress) as lab:
-        run = _start(lab, workflow, flow).wait(progress=progress)
+        run = _start(lab, workflow, flow).wait()
         console.print(comparison_table(run))
         _print_answers(console, run)
     console.print(f"\nrun     {run.path}", highlight=False, soft_wrap=True)
