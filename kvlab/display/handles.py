@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
-from kvlab.display.html import html_table
-from kvlab.display.quantities import bytes_text as show_bytes
+from kvlab.display.html import html_table, style
+from kvlab.display.quantities import bytes_text
 
 if TYPE_CHECKING:
     from kvlab.runtime.handles import KVState
@@ -26,7 +27,10 @@ def _rows(state: KVState) -> list[tuple[str, str]]:
         ("state", f"{state.id} {record.name}".strip()),
         ("phase", state.phase),
         ("tokens", f"{state.n_tokens:,}" + (" + 1 not fed yet" if record.unfed else "")),
-        ("bytes", f"{show_bytes(state.nbytes)} in {len(record.segments)} segments"),
+        (
+            "bytes",
+            f"{bytes_text(state.nbytes)} in {len(record.segments)} segment{'s' if len(record.segments) != 1 else ''}",
+        ),
         ("on", ", ".join(state.workers) or "no worker has all of it"),
         ("made by", f"{made}{'' if record.lineage.exact else ' (approximate)'}"),
         ("text", "…" + state.text[-PREVIEW:].replace("\n", " ") if len(state.text) > PREVIEW else state.text),
@@ -41,15 +45,14 @@ def state_text(state: KVState) -> str:
 
 def state_html(state: KVState) -> str:
     """A state as a small table."""
-    return html_table(_rows(state), ())
+    return _cell(html_table(_rows(state), ()))
 
 
 def run_html(run: Run) -> str:
-    """A run: its picture, and how far each agent is."""
-    from kvlab.display.graph_picture import run_svg
+    """A run as its saved folder shows itself: picture, agents, totals."""
+    from kvlab.display.report_page import run_html as page_html
 
-    rows = [(node.id, node.kind, run.state_of(node.id)) for node in run.graph.nodes]
-    return run_svg(run.world) + html_table(rows, ("operator", "kind", run.status))
+    return page_html(run)
 
 
 def lab_html(lab: Lab) -> str:
@@ -58,9 +61,13 @@ def lab_html(lab: Lab) -> str:
         return "<p>closed lab</p>"
     states = lab.states.to_pylist()
     rows = [
-        (row["state"], row["name"], row["phase"], f"{row['n_tokens']:,}", show_bytes(row["own_bytes"]),
+        (row["state"], row["name"], row["phase"], f"{row['n_tokens']:,}", bytes_text(row["own_bytes"]),
          ", ".join(row["workers"]), ", ".join(row["held_by"]))
         for row in states
     ]  # fmt: skip
     headers = ("state", "name", "phase", "tokens", "own K/V", "on", "held by")
-    return f"<p>{lab.card.name} on {', '.join(lab.workers)}</p>" + html_table(rows, headers)
+    return _cell(f"<p>{escape(lab.card.name)} on {', '.join(lab.workers)}</p>{html_table(rows, headers, (3, 4))}")
+
+
+def _cell(body: str) -> str:
+    return f'<div class="kv"><style>{style(".kv")}</style>{body}</div>'
