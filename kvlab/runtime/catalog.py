@@ -157,6 +157,8 @@ class Catalog:
         ------
         InvalidInput
             If the state is pinned.
+        IllegalTransition
+            If it is in transit.
         """
         with self.lock:
             entry = self.entry(state)
@@ -164,7 +166,9 @@ class Catalog:
                 raise InvalidInput(f"state {state} is pinned", hint="state.unpin() first", state=state)
             before = self.budget.used_bytes
             if entry.phase is not Phase.EVICTED:
-                self.move_to(state, Phase.EVICTABLE, Phase.EVICTED)
+                # One that is only planned has nothing to become evictable; one in transit may not be evicted.
+                way = (Phase.EVICTED,) if entry.phase is Phase.PLANNED else (Phase.EVICTABLE, Phase.EVICTED)
+                self.move_to(state, *way)
                 self._let_go(entry.record)
             entry.forgotten = entry.forgotten or forget
             return before - self.budget.used_bytes

@@ -275,6 +275,9 @@ def test_phases_move_only_as_allowed(world: World) -> None:
         world.catalog.move_to(state.id, Phase.PLANNED)
     assert world.catalog.entry(state.id).phase is Phase.RESIDENT
     assert world.phases == [(state.id, "resident", "in transit"), (state.id, "in transit", "resident")]
+    world.catalog.move_to(state.id, Phase.IN_TRANSIT)
+    with pytest.raises(IllegalTransition, match="in transit"):
+        world.catalog.evict(state.id)
 
 
 def test_prefixes_are_found_within_a_namespace_alone(world: World) -> None:
