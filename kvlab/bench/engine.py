@@ -1,7 +1,8 @@
 """The engine against unmodified transformers, in one process, interleaved, with equal threads.
 
-Ratios are of medians, of wall time where it says so; prefill, resume and decode are CPU time at one thread, because
-a shared machine is not quiet. What each figure means stands at the function that measures it.
+Ratios are of medians of CPU time at one thread: on a machine that others use too, wall time on several threads measures
+the others (a thread that waits at a barrier for one that was preempted). Only forking is wall time. What each figure means
+stands at the function that measures it.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def decode(rig: Rig, past: Sequence[torch.Tensor], n: int) -> Metrics:
 
 
 def siblings(rig: Rig) -> Metrics:
-    """Wall time of 16 branches on 1,024 shared tokens, against one by one and transformers' batch on a repeated cache.
+    """CPU time at one thread of 16 branches on 1,024 shared tokens, against one by one and transformers' batch on a repeated cache.
 
     Prompts are of 9 to 24 tokens, as agents' prompts are: transformers pads and masks them.
     """
@@ -188,7 +189,10 @@ def siblings(rig: Rig) -> Metrics:
         repeated.batch_repeat_interleave(N_BRANCHES)
         tokens["theirs"] = rig.dense.generate(prompts, repeated, N_BRANCH_NEW)
 
-    together, apart, repeated_batch = rig.interleave(packed, one_by_one, batch, rounds=rig.rounds, unmeasured=0)
+    with threads(1):
+        together, apart, repeated_batch = rig.interleave(
+            packed, one_by_one, batch, rounds=rig.rounds, clock=time.process_time, unmeasured=0
+        )
     return {
         "siblings_speedup_vs_one_by_one": ratio_of_medians(apart, together),
         "siblings_speedup_vs_one_by_one_min": measured(min(apart) / min(together), "×"),
