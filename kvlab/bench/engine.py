@@ -162,7 +162,7 @@ def decode(rig: Rig, past: Sequence[torch.Tensor], n: int) -> Metrics:
 
 
 def siblings(rig: Rig) -> Metrics:
-    """CPU time at one thread of 16 branches on 1,024 shared tokens, against one by one and transformers' batch on a repeated cache.
+    """CPU time at one thread of 16 branches on 1,024 tokens, against one by one and transformers' batch on a repeated cache.
 
     Prompts are of 9 to 24 tokens, as agents' prompts are: transformers pads and masks them.
     """
