@@ -35,7 +35,7 @@ def attend(
     """
     _, heads, n, dim = query.shape
     kv_heads = key.shape[1]
-    if n == 1 and query.dtype == torch.float32:
+    if n == 1 and layer.feed.is_step and query.dtype == torch.float32:
         return _lone_step(layer, query, scale)
     parts: list[Part] = []
     if layer.segments:

@@ -13,7 +13,7 @@ from kvlab.engine.cache import SegmentedCache, Span, Tails
 from kvlab.engine.fingerprint import weights_digest
 from kvlab.engine.generate import Run
 from kvlab.engine.interface import NAME
-from kvlab.engine.linear import halve_linears
+from kvlab.engine.linear import speed_up_linears
 from kvlab.engine.parts import part_kernel
 from kvlab.engine.payload import checked_past, new_payload
 from kvlab.engine.prefill import forward_row
@@ -75,7 +75,7 @@ class TorchEngine:
                 f"{name} ({type(model).__name__}) does not let its attention be set",
                 hint="use a model with plain causal attention, such as Llama, Qwen2, Qwen3 or Mistral",
             )
-        halve_linears(model)
+        speed_up_linears(model)
         engine = cls(model, ModelIdentity(name, weights_digest(model), tokenizer_digest), config)
         if engine.device.type != "cpu":
             require_true_lse(engine._kernel, config, engine.device)

@@ -55,6 +55,12 @@ class Budget:
             free_bytes=self.limit_bytes - used,
         )
 
+    def release_all(self, prefix: str) -> None:
+        """Give back everything reserved under names that begin with ``prefix``."""
+        with self._lock:
+            for name in [name for name in self._reserved if name.startswith(prefix)]:
+                del self._reserved[name]
+
     def release(self, name: str) -> None:
         """Give back what is reserved under ``name``; unknown names are ignored."""
         with self._lock:

@@ -28,7 +28,7 @@ from kvlab.state.tokens import pack_ids
 from kvlab.transport.memory import PayloadAllocator
 from kvlab.transport.segment import Header, Segment, checksum
 
-FORMAT = 1
+FORMAT = 2
 MAX_AGE_DAYS = 30
 POINTS = ((32, 0), (128, 0), (448, 0), (32, 448), (128, 448))
 """(new tokens, past tokens) at which the prefill curve is measured; as far as the model has positions."""
@@ -81,18 +81,12 @@ def calibrate(core: Core, cores: int) -> CostModel:
     measured = client.submit(prefill_points, cores, pure=False, workers=first).result()
     task = _median(lambda: client.submit(nothing, pure=False, workers=first).result(), 7)
     curve = PrefillCurve.fit(measured["points"], measured["threads"])
-    if len(names) > 1:
-        moves = {n: _move_seconds(core, names[0], names[1], n) - task for n in LINK_TOKENS}
-    else:
-        moves = dict.fromkeys(LINK_TOKENS, 0.0)
     small, large = (n * core.config.bytes_per_token for n in LINK_TOKENS)
-    t_small, t_large = (max(moves[n], 1e-4) for n in LINK_TOKENS)
-    if core.same_host == "map":
-        # Mapping takes the same time at any size; what frames would do is not measured where none are sent.
-        link, mapped = Link(t_small, 1e9), min(t_small, t_large)
-    else:
-        rate = (large - small) / max(t_large - t_small, 1e-4)
-        link, mapped = Link(max(t_small - small / rate, 1e-4), rate), t_small
+    # The client announces no probe, so what it gathers comes as frames, also where workers map from each other.
+    t_small, t_large = (max(_gather_seconds(core, names[0], n), 1e-4) for n in LINK_TOKENS)
+    rate = (large - small) / max(t_large - t_small, 1e-4)
+    link = Link(max(t_small - small / rate, 1e-4), rate)
+    mapped = max(_move_seconds(core, names[0], names[1], LINK_TOKENS[0]) - task, 1e-4) if len(names) > 1 else 0.0
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     return CostModel(curve, measured["decode_seconds"], link, mapped, task, stamp)
 
@@ -118,11 +112,15 @@ def _key(core: Core, cores: int) -> str:
     import torch
     import transformers
 
-    parts = [
-        platform.node(), platform.machine(), platform.processor(), str(cores), core.model.weights, core.config.dtype,
-        core.same_host, str(len(core.workers)), torch.__version__, transformers.__version__,
-        distributed.__version__, str(FORMAT),
-    ]  # fmt: skip
+    parts = [platform.node(), platform.machine(), platform.processor(), str(cores), str(FORMAT), core.same_host]
+    parts += [
+        core.model.weights,
+        core.config.dtype,
+        torch.__version__,
+        transformers.__version__,
+        distributed.__version__,
+    ]
+    parts += sorted(f"{worker.host} {worker.device}" for worker in core.workers.values())
     return sha256_hex(*parts)[:24]
 
 
@@ -145,6 +143,17 @@ def _move_seconds(core: Core, source: str, target: str, n_tokens: int) -> float:
         core.client.submit(touch, made, pure=False, workers=core.address_of(source)).result()
         started = time.perf_counter()
         core.client.submit(touch, made, pure=False, workers=core.address_of(target)).result()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def _gather_seconds(core: Core, source: str, n_tokens: int) -> float:
+    seconds = []
+    for _ in range(REPEATS):
+        made = core.client.submit(probe_segment, n_tokens, pure=False, workers=core.address_of(source))
+        core.client.submit(touch, made, pure=False, workers=core.address_of(source)).result()
+        started = time.perf_counter()
+        core.client.gather([made], direct=True)
         seconds.append(time.perf_counter() - started)
     return min(seconds)
 

@@ -8,6 +8,7 @@ Dask futures, which only enqueues.
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -68,6 +69,7 @@ class Catalog:
         self._generations: dict[str, int] = {}
         self._prefixes: dict[str, PrefixTree] = {}
         self._numbers = itertools.count(1)
+        self.mark = secrets.token_hex(4)
         # Handles die on any thread, also inside a lock: finalizers only append here.
         self._dropped_handles: deque[str] = deque()
 
@@ -233,13 +235,13 @@ class Catalog:
         with self.lock:
             generation = self._generations.get(recipe, -1) + 1
             self._generations[recipe] = generation
-            return generation, segment_key(recipe, generation)
+            return generation, segment_key(recipe, generation, self.mark)
 
     def add_copy(self, recipe: str, generation: int, future: Any) -> Copy:
         """Take a copy that was just submitted; its room is already reserved under its key."""
         with self.lock:
             entry = self._segments.setdefault(recipe, SegmentEntry(recipe))
-            copy = entry.copies[generation] = Copy(segment_key(recipe, generation), future)
+            copy = entry.copies[generation] = Copy(segment_key(recipe, generation, self.mark), future)
             return copy
 
     def discard_copy(self, recipe: str, generation: int) -> None:
@@ -252,8 +254,7 @@ class Catalog:
     def _drop_copy(self, entry: SegmentEntry, generation: int) -> None:
         copy = entry.copies.pop(generation)
         self.budget.release(copy.key)
-        for worker in copy.workers:
-            self.budget.release(f"{copy.key}@{worker}")
+        self.budget.release_all(f"{copy.key}@")
         copy.future.release()
 
     def copies(self, recipe: str) -> dict[int, Copy]:
@@ -268,6 +269,16 @@ class Catalog:
             for copy in self.copies(recipe).values():
                 if copy.key == key:
                     (copy.workers.add if present else copy.workers.discard)(worker)
+
+    def placed(self, recipe: str, generation: int, worker: str, nbytes: int | None = None) -> None:
+        """A copy lies on ``worker``, and takes ``nbytes`` if that is known by now. Unknown copies are ignored."""
+        with self.lock:
+            entry = self._segments.get(recipe)
+            copy = entry.copies.get(generation) if entry is not None else None
+            if copy is not None:
+                copy.workers.add(worker)
+                if nbytes is not None:
+                    self.budget.reserve(copy.key, nbytes, f"segment {recipe[:12]}")
 
     def worker_lost(self, worker: str) -> None:
         """Nothing lies on that worker any more."""
@@ -325,9 +336,13 @@ class Catalog:
         return self._prefixes.setdefault(namespace, PrefixTree())
 
     def clear(self) -> int:
-        """Evict all states that are not pinned. Returns the bytes given back."""
+        """Evict all states that are neither pinned nor in transit. Returns the bytes given back."""
         with self.lock:
-            return sum(self.evict(state) for state, entry in self._states.items() if not entry.pinned)
+            return sum(
+                self.evict(state)
+                for state, entry in self._states.items()
+                if not entry.pinned and entry.phase is not Phase.IN_TRANSIT
+            )
 
 
 _TO_EVICTED = {

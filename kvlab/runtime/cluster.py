@@ -20,6 +20,8 @@ from typing import Any, Protocol
 from kvlab.errors import ClusterError
 from kvlab.runtime import dask_settings, worker_process
 from kvlab.runtime.engines import ModelSpec
+from kvlab.runtime.orders import MODEL_WORK
+from kvlab.runtime.worker_process import THREADS
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +153,8 @@ class LocalThreads:
 
         worker = Worker(
             str(self._cluster.scheduler_address),
-            nthreads=1,
+            nthreads=THREADS,
+            resources=MODEL_WORK,
             name=name,
             memory_limit=0,
             dashboard=False,

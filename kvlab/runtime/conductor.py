@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.operations import Answered, Operations, Request
-from kvlab.runtime.orders import Order
+from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.remote_errors import error_of
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
 from kvlab.runtime.units import Flow, Progress, Unit, units_of
@@ -63,6 +64,7 @@ class Conductor:
         self._running: dict[str, Unit] = {}
         self._timeline = Timeline()
         self._cancelled = False
+        self._mark = secrets.token_hex(3)
         self._start_ns = 0
         self.thread = threading.Thread(target=self._conduct, name=f"kvlab-run-{run}", daemon=True)
 
@@ -73,6 +75,11 @@ class Conductor:
         self._cancelled = True
         self.gate.cancel()
         self._inbox.put(("cancel", None))
+
+    def forget_listeners(self) -> None:
+        """The run is over: refer to nobody any more."""
+        self._node_done = lambda _: None
+        self._finished = lambda: None
 
     # -- the conductor's thread
 
@@ -85,6 +92,10 @@ class Conductor:
         except Exception as error:  # whatever it is, the person who waits must be told
             logger.exception("run %s failed", self.run)
             self.progress.status, self.progress.error = "failed", error
+            for unit in list(self._running.values()):
+                if unit.pending is not None:
+                    self._operations.abandon(unit.pending)
+                self._retire(unit)
         finally:
             self._finished()
 
@@ -167,6 +178,13 @@ class Conductor:
 
     def _decide_and_submit(self, unit: Unit) -> None:
         core = self.core
+        unit.action = f"{self.run}/{self._mark}/{unit.nodes[0].id}" + (
+            f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else ""
+        )
+        if unit.tries:
+            unit.action += f"#{unit.tries}"
+        # Decided after the gate: while an action waits there, workers come and go and states move.
+        self.gate.pass_through(unit.action, self._hear)
         branches = tuple(self._branch(node) for node in unit.nodes)
         parent = None if self.flow == "text" else self._parent(unit.nodes[0])
         new_tokens = sum(n_ids(branch.ids) for branch in branches)
@@ -177,11 +195,11 @@ class Conductor:
         if unit.tries:
             decision = _only_recompute(decision)
         unit.decision, unit.worker = decision, decision.chosen.worker
+        if self._workers is not None and unit.worker not in self._workers:
+            text = f"none of this run's workers is up: {unit.name} runs on {unit.worker}"
+            core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "warning"})
         if parent is not None and not unit.tries:
             self._announce(unit, decision)
-        unit.action = f"{self.run}/{unit.nodes[0].id}" + (f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else "")
-        if unit.tries:
-            unit.action += f"#{unit.tries}"
         op = unit.nodes[0].kind if self.flow == "state" else "text"
         core.hub.emit(
             Kind.ACTION_PLANNED,
@@ -191,7 +209,6 @@ class Conductor:
             worker=unit.worker,
             detail={"op": op, "subject": unit.name},
         )
-        self.gate.pass_through(unit.action)
         threads = core.threads_for(unit.worker)
         new = max(branch.sampling.max_new_tokens for branch in branches)
         predicted = decision.chosen.seconds - decision.chosen.terms.get("queue", 0.0) + new * core.cost.decode_seconds
@@ -220,10 +237,7 @@ class Conductor:
             recompute=unit.decision is not None and unit.decision.chosen.how == "recompute",
         )
         if unit.tries and parent is not None:
-            # What did not arrive may lie damaged where it was sent: take new generations of the whole path.
-            for segment in parent.segments:
-                for generation in self.core.catalog.copies(segment.recipe):
-                    self.core.catalog.discard_copy(segment.recipe, generation)
+            self._operations.distrust(parent.segments)
         unit.pending = self._operations.submit(request)
         for future in unit.pending.answers:
             future.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
@@ -241,6 +255,7 @@ class Conductor:
             order,
             key=recipe,
             pure=False,
+            resources=MODEL_WORK,
             workers=core.address_of(unit.worker),
             allow_other_workers=True,
         )
@@ -267,6 +282,11 @@ class Conductor:
 
     # -- receiving
 
+    def _hear(self) -> None:
+        """Take in what has come so far, without waiting."""
+        while not self._inbox.empty():
+            self._receive(*self._inbox.get())
+
     def _receive(self, message: str, action: str | None) -> None:
         if message == "cancel":
             self._stop_running()
@@ -284,7 +304,7 @@ class Conductor:
     def _stop_running(self) -> None:
         actions = list(self._running)
         if actions:
-            self.core.client.run(tasks.cancel, actions, wait=False)
+            self.core.client.run(tasks.cancel, actions, wait=False, on_error="ignore")
 
     def _failed(self, unit: Unit, future: Any) -> None:
         error = error_of(future)
@@ -326,9 +346,9 @@ class Conductor:
         if self.flow == "text":
             self._finish_node(unit, unit.nodes[0], headers[0], None, now)
             return
-        if unit.pending is None:
-            return
         pending = unit.pending
+        if pending is None:
+            raise KVLabError(f"{unit.name} ended without having begun", hint="please report this")
         remade = headers[len(pending.recipes) :]
         answers = self._operations.collect(pending, headers)
         for node, answer in zip(unit.nodes, answers, strict=True):
@@ -415,6 +435,8 @@ class Conductor:
     def _settle(self, node: Node, record: StateRecord | None) -> None:
         if record is not None:
             self.progress.states[node.id] = record
+        # The handle first: whoever sees that the node is done may ask for its state at once.
+        self._node_done(node.id)
         self.progress.done_ns[node.id] = time.time_ns()
         self._node_done(node.id)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kvlab.engine.protocol import Branch
 from kvlab.runtime import tasks
+from kvlab.runtime.orders import MODEL_WORK
 from kvlab.runtime.workbench import LAB, Workbench
 from kvlab.state.identity import Sampling, recipe_of
 from kvlab.state.records import SegmentRecord, StateRecord
@@ -18,47 +20,41 @@ def truncated(bench: Workbench, record: StateRecord, n_tokens: int) -> StateReco
     """The state of the first ``n_tokens`` tokens: whole segments are shared, a cut one is copied."""
     kept = [segment for segment in record.segments if segment.end <= n_tokens]
     boundary = kept[-1].end if kept else 0
-    if boundary < n_tokens:
-        cut = record.segments[len(kept)]
-        kept.append(_cut(bench, record, cut, kept[-1].recipe if kept else None, n_tokens - boundary))
-    return bench.operations.register(
-        None,
-        kept,
-        operator="truncate",
-        name=record.name,
-        run=LAB,
-        namespace=record.namespace,
-        parents=(record.id,),
-        conversation=record.conversation,
-        note=f"first {n_tokens} tokens",
-    )
+    with bench.claiming("truncate") as claim:
+        if boundary < n_tokens:
+            parent = kept[-1].recipe if kept else None
+            kept.append(_cut(bench, record, record.segments[len(kept)], parent, n_tokens - boundary, claim))
+        return bench.operations.register(
+            None,
+            kept,
+            operator="truncate",
+            name=record.name,
+            run=LAB,
+            namespace=record.namespace,
+            parents=(record.id,),
+            conversation=record.conversation,
+            note=f"first {n_tokens} tokens",
+        )
 
 
 def _cut(
-    bench: Workbench, record: StateRecord, segment: SegmentRecord, parent: str | None, n_tokens: int
+    bench: Workbench,
+    record: StateRecord,
+    segment: SegmentRecord,
+    parent: str | None,
+    n_tokens: int,
+    claim: Callable[[str], None],
 ) -> SegmentRecord:
-    core = bench.core
     ids = segment.token_ids[: n_tokens * BYTES_PER_ID]
-    recipe = recipe_of(core.root(record.namespace), parent, ids, None, "cut")
-    nbytes = n_tokens * core.config.bytes_per_token
-    made = SegmentRecord(recipe, parent, segment.start, ids, min(n_tokens, segment.n_prompt), nbytes)
-    if core.catalog.copies(recipe):
-        return made
-    worker = bench.pick_worker(record)
-    past = bench.futures(record, worker)
-    generation, key = core.catalog.next_key(recipe)
-    core.catalog.budget.reserve(key, nbytes, f"truncating {record.id}")
-    order = bench.order("truncate", "truncate", (record.name,), (recipe,), (), worker)
-    index = record.segments.index(segment)
-    future = core.client.submit(tasks.cut, order, n_tokens, past[index], key=key, pure=False, **bench.where(worker))
-    copy = core.catalog.add_copy(recipe, generation, future)
-    try:
-        header = bench.wait([core.client.submit(tasks.meta, future, pure=False)])[0]
-    except BaseException:
-        core.catalog.discard_copy(recipe, generation)
-        raise
-    copy.workers.add(str(header["worker"]))
-    return made
+    recipe = recipe_of(bench.core.root(record.namespace), parent, ids, None, "cut")
+    nbytes = n_tokens * bench.core.config.bytes_per_token
+    claim(recipe)
+    if not bench.core.catalog.copies(recipe):
+        worker = bench.pick_worker(record)
+        source = bench.futures(record, worker)[record.segments.index(segment)]
+        order = bench.order("truncate", "truncate", (record.name,), (recipe,), (), worker)
+        bench.make_segment(tasks.cut, order, n_tokens, source, worker=worker, nbytes=nbytes)
+    return SegmentRecord(recipe, parent, segment.start, ids, min(n_tokens, segment.n_prompt), nbytes)
 
 
 def logits_after(bench: Workbench, record: StateRecord | None, ids: bytes) -> Any:
@@ -66,5 +62,7 @@ def logits_after(bench: Workbench, record: StateRecord | None, ids: bytes) -> An
     worker = bench.pick_worker(record)
     past = bench.futures(record, worker) if record is not None else []
     order = bench.order("logits", "logits", ("",), ("logits",), (Branch(ids, Sampling(0)),), worker)
-    future = bench.core.client.submit(tasks.next_logits, order, *past, pure=False, **bench.where(worker))
+    future = bench.core.client.submit(
+        tasks.next_logits, order, *past, pure=False, resources=MODEL_WORK, **bench.where(worker)
+    )
     return np.array(bench.wait([future])[0], dtype=np.float32)

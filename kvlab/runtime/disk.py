@@ -41,31 +41,23 @@ def load(bench: Workbench, folder: str | Path, name: str) -> StateRecord:
     root, worker = bench.core.root(bench.core.namespace), bench.pick_worker(None)
     segments: list[SegmentRecord] = []
     parent: str | None = None
-    for index, piece in enumerate(saved.segments):
-        recipe = recipe_of(root, parent, piece.token_ids, None, "load")
-        if not bench.core.catalog.copies(recipe):
-            generation, key = bench.core.catalog.next_key(recipe)
-            bench.core.catalog.budget.reserve(key, piece.nbytes, f"loading {path.name}")
-            order = bench.order("load", "materialize", (name,), (recipe,), (), worker)
-            try:
-                future = bench.core.client.submit(
-                    tasks.restore, order, str(path), index, key=key, pure=False, **bench.where(worker)
-                )
-                header = bench.wait([bench.core.client.submit(tasks.meta, future, pure=False)])[0]
-            except BaseException:
-                bench.core.catalog.budget.release(key)
-                raise
-            bench.core.catalog.add_copy(recipe, generation, future).workers.add(str(header["worker"]))
-        segments.append(SegmentRecord(recipe, parent, piece.start, piece.token_ids, piece.n_prompt, piece.nbytes))
-        parent = recipe
-    return bench.operations.register(
-        None,
-        segments,
-        operator="load",
-        name=name or saved.name,
-        run=LAB,
-        namespace=bench.core.namespace,
-        unfed=saved.unfed,
-        conversation=saved.conversation,
-        note=f"loaded from {path.name}",
-    )
+    with bench.claiming("load") as claim:
+        for index, piece in enumerate(saved.segments):
+            recipe = recipe_of(root, parent, piece.token_ids, None, "load")
+            claim(recipe)
+            if not bench.core.catalog.copies(recipe):
+                order = bench.order("load", "materialize", (name,), (recipe,), (), worker)
+                bench.make_segment(tasks.restore, order, str(path), index, worker=worker, nbytes=piece.nbytes)
+            segments.append(SegmentRecord(recipe, parent, piece.start, piece.token_ids, piece.n_prompt, piece.nbytes))
+            parent = recipe
+        return bench.operations.register(
+            None,
+            segments,
+            operator="load",
+            name=name or saved.name,
+            run=LAB,
+            namespace=bench.core.namespace,
+            unfed=saved.unfed,
+            conversation=saved.conversation,
+            note=f"loaded from {path.name}",
+        )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from kvlab.errors import Cancelled
+
+HEARING_SECONDS = 0.02
 
 
 class Gate:
@@ -54,21 +57,31 @@ class Gate:
             self._closed = False
             self._turnstile.notify_all()
 
-    def pass_through(self, action: str) -> None:
-        """Wait until ``action`` may go on.
+    def pass_through(self, action: str, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until ``action`` may go on, calling ``meanwhile`` every few milliseconds.
 
         Raises
         ------
         Cancelled
             If the run is cancelled before or while it waits.
         """
+        me = threading.get_ident()
         with self._turnstile:
-            self._waiting[threading.get_ident()] = action
-            try:
-                self._turnstile.wait_for(lambda: self._cancelled or not self._closed or self._steps > 0)
-            finally:
-                del self._waiting[threading.get_ident()]
+            self._waiting[me] = action
+        try:
+            while not self._passed(action, HEARING_SECONDS if meanwhile is not None else None):
+                if meanwhile is not None:
+                    meanwhile()
+        finally:
+            with self._turnstile:
+                del self._waiting[me]
+
+    def _passed(self, action: str, seconds: float | None) -> bool:
+        with self._turnstile:
+            if not self._turnstile.wait_for(lambda: self._cancelled or not self._closed or self._steps > 0, seconds):
+                return False
             if self._cancelled:
                 raise Cancelled(f"cancelled before {action}", hint="run the workflow again", action=action)
             if self._closed:
                 self._steps -= 1
+            return True

@@ -1,23 +1,24 @@
-"""Dask keys of segments: ``kv-<recipe>.g<generation>``.
+"""Dask keys of segments: ``kv-<recipe>.g<generation>.<lab>``.
 
 Submitting a key that Dask knows returns the old result, its old error too. So every new attempt to make a segment by
-another road takes the next generation, and the catalog knows which generations live.
+another road takes the next generation, and the catalog knows which generations live. The lab's own mark keeps two labs on
+one scheduler apart.
 """
 
 from __future__ import annotations
 
+import re
+
 PREFIX = "kv-"
+_KEY = re.compile(r"kv-(?P<recipe>[^.]+)\.g\d+\.[0-9a-z]+")
 
 
-def segment_key(recipe: str, generation: int) -> str:
-    """The key of one generation of a segment."""
-    return f"{PREFIX}{recipe}.g{generation}"
+def segment_key(recipe: str, generation: int, lab: str) -> str:
+    """The key of one generation of a segment in the lab marked ``lab``."""
+    return f"{PREFIX}{recipe}.g{generation}.{lab}"
 
 
 def recipe_in(key: object) -> str | None:
     """The recipe in a segment's key; None for any other key."""
-    if isinstance(key, str) and key.startswith(PREFIX):
-        recipe, dot, generation = key[len(PREFIX) :].rpartition(".g")
-        if dot and generation.isdigit():
-            return recipe
-    return None
+    found = _KEY.fullmatch(key) if isinstance(key, str) else None
+    return found["recipe"] if found is not None else None

@@ -27,6 +27,7 @@ from kvlab.runtime.remembered import Remembered
 from kvlab.runtime.run import Run
 from kvlab.runtime.scratch import make_scratch, remove_scratch
 from kvlab.runtime.verbs import Verbs
+from kvlab.state.identity import DTYPE_BYTES
 from kvlab.state.lifecycle import Phase
 from kvlab.store.environment import environment
 from kvlab.store.graph_document import graph_document
@@ -77,9 +78,9 @@ class Lab(metaclass=Remembered):
     @classmethod
     def check(cls, arguments: dict[str, Any]) -> None:
         """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
-        _check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"])
+        _check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
         parse_budget(arguments["kv_budget"])
-        describe(resolve(arguments["model"], arguments.get("progress", SHOWN)))
+        describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
 
     def __init__(
         self,
@@ -149,7 +150,6 @@ class Lab(metaclass=Remembered):
         workers: int | Sequence[str] | None = None,
         paused: bool = False,
         name: str | None = None,
-        reuse: Literal["run", "lab"] = "run",
         min_shared_tokens: int | None = None,
     ) -> Run:
         """Start a workflow and return at once.
@@ -164,9 +164,6 @@ class Lab(metaclass=Remembered):
             Wait for ``run.play()`` or ``run.step()`` before the first action.
         name
             Of the run's folder; the workflow's by default.
-        reuse
-            ``"run"``: only states made in this run are reused, so that its figures stand alone; ``"lab"``: states that
-            earlier runs with ``reuse="lab"`` and cells of this lab made are, too.
         min_shared_tokens
             As in :meth:`compile`.
         """
@@ -178,7 +175,8 @@ class Lab(metaclass=Remembered):
             logger.warning("%s", warning)
         chosen = self._chosen_workers(workers)
         folder = new_run_folder(name or f"{workflow.name}-{flow}")
-        namespace = self.core.namespace if reuse == "lab" else f"{self.core.namespace}/{folder.path.name}"
+        # Only states made in this run are reused, so that its figures stand alone.
+        namespace = f"{self.core.namespace}/{folder.path.name}"
         marks = self._log_marks()
         document = {
             "name": workflow.name,
@@ -319,11 +317,13 @@ class Lab(metaclass=Remembered):
         return lab_html(self)
 
 
-def _check(workers: int, same_host: str, prefill_chunk: int) -> None:
+def _check(workers: int, same_host: str, prefill_chunk: int, dtype: str) -> None:
     if not isinstance(workers, int) or workers < 1:
         raise InvalidInput(f"workers={workers!r}: a lab needs at least one worker", hint="Lab(workers=2)")
     if same_host not in ("map", "frames"):
         raise InvalidInput(f"same_host={same_host!r}", hint='same_host="map" or same_host="frames"')
+    if dtype not in ("auto", *DTYPE_BYTES):
+        raise InvalidInput(f"dtype={dtype!r}", hint=f"one of: auto, {', '.join(DTYPE_BYTES)}")
     if prefill_chunk < 1:
         raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
 

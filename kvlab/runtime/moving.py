@@ -30,18 +30,22 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
     missing = [item for item in found if worker not in item[2].workers]
     for segment, _, copy in missing:
         bench.operations.reserve_replica(copy, segment, worker)
-    if missing:
+    if found:  # also what is said to be there is read once: the copies elsewhere may be given up after this
         catalog.move_to(record.id, Phase.IN_TRANSIT)
         try:
             where = bench.core.address_of(worker)
             touch = bench.core.client.submit(
                 tasks.touch,
-                *[copy.future for _, _, copy in missing],
+                *[copy.future for _, _, copy in found],
                 pure=False,
                 workers=where,
                 allow_other_workers=True,
             )
             bench.wait([touch], label=f"Moving {record.id} to {worker}")
+        except BaseException:
+            for _, _, copy in missing:
+                catalog.budget.release(f"{copy.key}@{worker}")
+            raise
         finally:
             catalog.move_to(record.id, Phase.RESIDENT)
         landed = _worker_at(bench, touch)
@@ -49,8 +53,8 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
             raise TransferFailed(
                 f"state {record.id} went to {landed}, because {worker} was lost on the way", hint="try again"
             )
-        for _, _, copy in missing:
-            copy.workers.add(worker)
+        for segment, generation, _ in missing:
+            catalog.placed(segment.recipe, generation, worker)
     if not keep:
         _leave_others(bench, found, worker, record)
     return state

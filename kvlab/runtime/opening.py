@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from kvlab.runtime.worker_plugin import PLUGIN_NAME, plugin_of
 from kvlab.runtime.worker_process import START_SECONDS
 from kvlab.state.lifecycle import Phase
 from kvlab.store.events import Kind
+
+logger = logging.getLogger(__name__)
 
 FOREIGN_SECONDS = 10.0
 
@@ -74,7 +78,7 @@ class Opening:
                 workers=seen,
                 progress=self.progress,
             )
-            hub.listen(lambda _, event: watch(core, event))
+            hub.listen(lambda _, event: watch(core, event, lambda address: self._admit(core, address)))
             client.register_plugin(WorkersSeen())
             if isinstance(cluster, Foreign):
                 for setting in client.run_on_scheduler(take_over_placement):
@@ -84,6 +88,23 @@ class Opening:
             hub.close()
             raise
         return core
+
+    def _admit(self, core: Core, address: str) -> None:
+        """Ask a worker that joined later who it is, and let it in if it serves what the others do."""
+
+        def ask() -> None:
+            told = core.client.run(_describe_worker, workers=[address], on_error="return").get(address)
+            if not isinstance(told, dict):
+                return
+            try:
+                _, seen = self._agreed({address: told}, 1)
+            except ClusterError as refusal:
+                logger.warning("%s", refusal)
+                return
+            if (told["identity"], told["config"]) == (core.model, core.config):
+                core.workers.update(seen)
+
+        threading.Thread(target=ask, name="kvlab-admit", daemon=True).start()
 
     def _agreed(self, told: dict[str, Any], n_workers: int) -> tuple[dict[str, Any], dict[str, WorkerSeen]]:
         mine = {address: one for address, one in told.items() if one["identity"].name == self.spec.name}
@@ -99,6 +120,16 @@ class Opening:
                 raise ClusterError(
                     f"the workers at {address} and {first['address']} serve different weights or settings of {self.spec.name}",
                     hint="start all workers with the same model folder, device and dtype",
+                )
+            if one["same_host"] != self.same_host:
+                raise ClusterError(
+                    f"the worker at {address} was started with --same-host {one['same_host']}, this lab with {self.same_host}",
+                    hint=f"Lab(..., same_host={one['same_host']!r}), or start the workers otherwise",
+                )
+            if self.spec.dtype not in ("auto", one["config"].dtype):
+                raise ClusterError(
+                    f"the worker at {address} computes in {one['config'].dtype}, this lab wants {self.spec.dtype}",
+                    hint=f"start the workers with --dtype {self.spec.dtype}",
                 )
         fields = ("host", "pid", "cores", "device", "memory_bytes")
         seen = {

@@ -13,7 +13,7 @@ from kvlab.engine.protocol import Branch
 from kvlab.runtime import tasks
 from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
-from kvlab.runtime.orders import Order, Work
+from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.state.identity import Sampling, identity_of, recipe_of
 from kvlab.state.records import Lineage, Operator, SegmentRecord, StateRecord
 from kvlab.state.tokens import BYTES_PER_ID, n_ids, pack_ids, unpack_ids
@@ -104,17 +104,21 @@ class Operations:
         except BaseException:
             for key in reserved:
                 core.catalog.budget.release(key)
-            self._unclaim(pending)
+            self.abandon(pending)
             raise
         order = self._order(
             request, "siblings" if len(recipes) > 1 else self._work(request), tuple(recipes), request.branches
         )
         where = self._where(request.worker)
         if len(recipes) == 1:
-            future = core.client.submit(tasks.run_one, order, *past, key=keys[0], pure=False, **where)
+            future = core.client.submit(
+                tasks.run_one, order, *past, key=keys[0], pure=False, resources=MODEL_WORK, **where
+            )
             futures = [future]
         else:
-            bundle = core.client.submit(tasks.run_siblings, order, *past, key=f"bundle-{keys[0]}", pure=False, **where)
+            bundle = core.client.submit(
+                tasks.run_siblings, order, *past, key=f"bundle-{keys[0]}", pure=False, resources=MODEL_WORK, **where
+            )
             futures = [
                 core.client.submit(tasks.pick, bundle, index, key=key, pure=False, **where)
                 for index, key in enumerate(keys)
@@ -186,7 +190,9 @@ class Operations:
                 branch = Branch(segment.token_ids, Sampling(0))
                 order = self._order(request, "recompute", (segment.recipe,), (branch,))
                 where = self._where(worker)
-                future = core.client.submit(tasks.run_one, order, *found, key=key, pure=False, **where)
+                future = core.client.submit(
+                    tasks.run_one, order, *found, key=key, pure=False, resources=MODEL_WORK, **where
+                )
                 core.catalog.add_copy(segment.recipe, generation, future)
                 pending.answers.append(self._meta(future, key, where))
                 pending.remade.append(segment.recipe)
@@ -217,12 +223,15 @@ class Operations:
         branch_headers = headers[: len(pending.recipes)]
         for recipe, generation, header in zip(pending.recipes, pending.generations, branch_headers, strict=True):
             worker = str(header["worker"])
+            if str(header["timing"]["worker"]) != request.worker:
+                # It ran elsewhere than planned: nothing is known to have been there before.
+                pending.before = dict.fromkeys(pending.before, False)
             segment = SegmentRecord(
                 recipe, parent_recipe, start, header["kv_ids"], header["n_prompt"], header["nbytes"]
             )
-            self._placed(recipe, generation, worker, segment.nbytes)
+            catalog.placed(recipe, generation, worker, segment.nbytes)
             for past_recipe, past_generation in pending.past:
-                self._placed(past_recipe, past_generation, str(header["timing"]["worker"]), None)
+                catalog.placed(past_recipe, past_generation, str(header["timing"]["worker"]))
             core.hub.emit(
                 Kind.SEGMENT_CREATED,
                 request.run,
@@ -241,17 +250,15 @@ class Operations:
         remade = zip(pending.remade, headers[len(pending.recipes) :], strict=True)
         for recipe, header in remade:
             generation = dict(pending.past)[recipe]
-            self._placed(recipe, generation, str(header["worker"]), header["nbytes"])
+            catalog.placed(recipe, generation, str(header["worker"]), header["nbytes"])
         catalog.reap()
         return answers
 
-    def _placed(self, recipe: str, generation: int, worker: str, nbytes: int | None) -> None:
-        copy = self.core.catalog.copies(recipe).get(generation)
-        if copy is None:
-            return
-        copy.workers.add(worker)
-        if nbytes is not None:
-            self.core.catalog.budget.reserve(copy.key, nbytes, f"segment {recipe[:12]}")
+    def distrust(self, path: Sequence[SegmentRecord]) -> None:
+        """Give up every copy of a path: what did not arrive may lie damaged where it was sent. It is made again."""
+        for segment in path:
+            for generation in self.core.catalog.copies(segment.recipe):
+                self.core.catalog.discard_copy(segment.recipe, generation)
 
     def abandon(self, pending: Pending) -> None:
         """Forget a request that failed or was cancelled: its copies and its reservations."""
@@ -260,6 +267,11 @@ class Operations:
         made_again = dict(pending.past)
         for recipe in pending.remade:
             self.core.catalog.discard_copy(recipe, made_again[recipe])
+        worker = pending.request.worker
+        for recipe, generation in pending.past:
+            copy = self.core.catalog.copies(recipe).get(generation)
+            if copy is not None and worker not in copy.workers:
+                self.core.catalog.budget.release(f"{copy.key}@{worker}")
         self._unclaim(pending)
 
     def register(

@@ -8,6 +8,9 @@ from typing import Literal
 from kvlab.engine.protocol import Branch
 from kvlab.state.identity import ModelIdentity
 
+MODEL_WORK: dict[str, float] = {"model": 1}
+"""The Dask resource that model work takes: one piece at a time on a worker, with a thread left for what hands on results."""
+
 Work = Literal["materialize", "resume", "siblings", "recompute", "text", "truncate", "logits"]
 
 

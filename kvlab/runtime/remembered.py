@@ -30,7 +30,7 @@ class Remembered(type):
             if running in made_here:
                 made_here[running] = execution
             return running
-        cls.check(dict(key))  # before anything is closed for it
+        cls.check({**dict(key), "progress": keywords.get("progress")})  # before anything is closed for it
         for before in [lab for lab, then in made_here.items() if then != execution]:
             before.close()
         lab = super().__call__(*args, **keywords)

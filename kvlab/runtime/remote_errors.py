@@ -23,3 +23,10 @@ def error_of(future: Any) -> KVLabError:
     if name in {"NoWorkerError", "NoValidWorkerError"}:
         return ClusterError("no worker was left for this work", hint="start workers, or open a new lab")
     return KVLabError(f"work on a worker failed: {name}: {error}", hint="the worker's log in the run folder says where")
+
+
+def as_error(error: Exception, what: str) -> KVLabError:
+    """``error`` as one of kvlab's, saying ``what`` went wrong; kvlab's own are as they are."""
+    if isinstance(error, KVLabError):
+        return error
+    return KVLabError(f"{what}: {type(error).__name__}: {error}", hint="the log of logger kvlab says where")

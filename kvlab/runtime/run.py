@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from kvlab.errors import InvalidInput, KVLabError, NoRoom
 from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
+from kvlab.runtime.remote_errors import as_error
 from kvlab.runtime.reporting import FLUSH_SECONDS
 from kvlab.runtime.units import Flow
 from kvlab.store.events import Event, Kind
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from kvlab.runtime.verbs import Verbs
     from kvlab.store.runs import RunFolder
 
+
+logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 1.0
 """How long the end of a run waits for events of workers; those of a killed one never come."""
@@ -138,10 +142,11 @@ class Run:
         self._over = False
         self._closing = closing
         self._gate = Gate(closed=paused)
-        self._hub.add_sink(self.name, self._recorder)
+        workers_now = verbs.core.living_workers()
         folder.write_config(document)
+        self._hub.add_sink(self.name, self._recorder)
         self._hub.emit(Kind.RUN_STARTED, self.name, detail=document)
-        for worker in verbs.core.living_workers():
+        for worker in workers_now:
             self._hub.emit(
                 Kind.WORKER_JOINED,
                 self.name,
@@ -171,26 +176,29 @@ class Run:
 
     def _on_node_done(self, node: str) -> None:
         record = self._conductor.progress.states.get(node)
-        if record is not None:
+        if record is not None and node not in self.states:
             self.states[node] = KVState(self._verbs, record)
         with self._changed:
             self._changed.notify_all()
 
     def _on_finished(self) -> None:
         progress, now = self._conductor.progress, time.time_ns()
-        self._hear_workers_out()
-        self._hub.emit(
-            Kind.RUN_FINISHED,
-            self.name,
-            at_ns=now,
-            detail={"status": progress.status, "error": str(progress.error) if progress.error else None},
-        )
-        self._hub.remove_sink(self.name)
-        self._closing(self)
-        self._recorder.close()
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
+        try:
+            self._hear_workers_out()
+            error = str(progress.error) if progress.error else None
+            self._hub.emit(Kind.RUN_FINISHED, self.name, at_ns=now, detail={"status": progress.status, "error": error})
+            self._hub.remove_sink(self.name)
+            self._recorder.close()
+            self._closing(self)
+        except Exception as trouble:
+            logger.exception("run %s could not be closed", self.name)
+            progress.error = progress.error or as_error(trouble, f"the record of run {self.name} could not be closed")
+        finally:
+            # Nothing refers back from the conductor, so a dropped run gives its states back at once.
+            self._conductor.forget_listeners()
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
 
     def _hear_workers_out(self) -> None:
         """Workers send events every few milliseconds: wait for the last ones of this run, but not for a dead worker's."""

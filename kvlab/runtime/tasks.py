@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 _cancelled: set[str] = set()
 
 
-def cancel(actions: Sequence[str]) -> None:
-    """Ask this process to stop the given actions at their next chunk or token. Runs on the worker's event loop."""
+async def cancel(actions: Sequence[str]) -> None:
+    """Ask this process to stop the given actions at their next chunk or token. Runs on the worker's event loop.
+
+    They stay on the list: what is recomputed for an action shares its id, and ids are never used twice.
+    """
     _cancelled.update(actions)
 
 
@@ -220,7 +223,6 @@ def _at_work(order: Order, past: Sequence[Segment] = ()) -> Iterator[_Work]:
     finally:
         plugin.memory.done(order.action)
         plugin.sample_memory(order.run)
-        _cancelled.discard(order.action)
     plugin.emit(
         Kind.ACTION_FINISHED,
         order,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from kvlab.cost.decide import Decision, Edge, Piece, decide
 from kvlab.engine.protocol import Branch
-from kvlab.errors import ContextTooLong, InvalidInput, MergeRefused
+from kvlab.errors import ChecksumMismatch, ContextTooLong, InvalidInput, MergeRefused, TransferFailed
 from kvlab.runtime.core import Core
 from kvlab.runtime.cutting import logits_after, truncated
 from kvlab.runtime.disk import load, save
@@ -45,6 +45,8 @@ class Verbs:
         With ``chat`` the text opens the user's turn of a conversation; ``resume(..., chat=True)`` goes on and closes it.
         """
         self._bench.require_open("materialize")
+        if worker is not None:
+            self._bench.require_worker(worker)
         ids = self._root_ids(text, chat=chat)
         self._require_fits(n_ids(ids), 0)
         namespace = self.core.namespace
@@ -71,10 +73,10 @@ class Verbs:
         """See :meth:`KVState.resume`."""
         self._bench.require_open(state.id)
         record = state.record
-        if max_new_tokens < 1 or temperature < 0:
+        if type(max_new_tokens) is not int or type(seed) is not int or max_new_tokens < 1 or temperature < 0:
             raise InvalidInput(
-                f"resume: max_new_tokens={max_new_tokens} and temperature={temperature} cannot be meant",
-                hint="max_new_tokens ≥ 1, temperature ≥ 0 (0 is greedy); lab.materialize only prefills",
+                f"resume: max_new_tokens={max_new_tokens}, temperature={temperature} and seed={seed} cannot be meant",
+                hint="whole numbers, max_new_tokens ≥ 1; temperature ≥ 0 (0 is greedy); lab.materialize only prefills",
             )
         ids = self._next_ids(record, text, chat=chat)
         self._require_fits(record.n_tokens + n_ids(ids), max_new_tokens)
@@ -194,17 +196,8 @@ class Verbs:
             recompute=chosen.how == "recompute",
         )  # fmt: skip
         core.load.begin(chosen.worker, action, chosen.seconds - chosen.terms.get("queue", 0.0))
-        pending: Pending | None = None
         try:
-            pending = self._bench.operations.submit(request)
-            total = n_ids(branch.ids) + branch.sampling.max_new_tokens
-            headers = self._bench.wait(
-                pending.answers, (action,), label=f"{op} {name}".strip().capitalize(), total=total
-            )
-        except BaseException:
-            if pending is not None:
-                self._bench.operations.abandon(pending)
-            raise
+            pending, headers = self._carried_out(request, branch, f"{op} {name}".strip().capitalize())
         finally:
             core.load.end(chosen.worker, action)
         answer = self._bench.operations.collect(pending, headers)[0]
@@ -249,6 +242,25 @@ class Verbs:
             n_prefilled=turn["n_prefilled"],
             n_reused=turn["n_reused"],
         )
+
+    def _carried_out(self, request: Request, branch: Branch, label: str) -> tuple[Pending, list[dict[str, Any]]]:
+        """Submit and wait; a state that does not arrive whole is made again, once."""
+        try:
+            return self._once(request, branch, label)
+        except (TransferFailed, ChecksumMismatch) as trouble:
+            self._bench.operations.distrust(request.path)
+            text = f"{trouble.message}; the path is made again"
+            self.core.hub.emit(Kind.NOTE, LAB, detail={"text": text, "level": "warning"})
+        return self._once(request, branch, label)
+
+    def _once(self, request: Request, branch: Branch, label: str) -> tuple[Pending, list[dict[str, Any]]]:
+        operations, total = self._bench.operations, n_ids(branch.ids) + branch.sampling.max_new_tokens
+        pending = operations.submit(request)
+        try:
+            return pending, self._bench.wait(pending.answers, (request.action,), label=label, total=total)
+        except BaseException:
+            operations.abandon(pending)
+            raise
 
     def _decide(self, action: str, op: str, parent: StateRecord | None, branch: Branch, worker: str | None) -> Decision:
         if worker is not None:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from kvlab.runtime.core import Core, WorkerSeen
+from collections.abc import Callable
+
+from kvlab.runtime.core import Core
 from kvlab.store.events import Event, Kind
 
 
-def watch(core: Core, event: Event) -> None:
-    """Take one event of the cluster in. Runs on the hub's thread; also where dropped handles are acted on."""
+def watch(core: Core, event: Event, admit: Callable[[str], None]) -> None:
+    """Take one event of the cluster in; ``admit(address)`` is called for a worker that was never seen.
+
+    Runs on the hub's thread; also where dropped handles are acted on.
+    """
     worker = event.worker or ""
     if event.kind is Kind.WORKER_JOINED and event.source == "scheduler":
-        core.workers[worker] = _seen(worker, event, core.workers.get(worker))
+        known = core.workers.get(worker)
+        if known is None:
+            admit(event.detail["address"])
+        else:
+            # Started again under its name: on the host it was on.
+            known.address, known.pid = event.detail["address"], event.detail["pid"] or 0
     elif event.kind is Kind.WORKER_LOST and event.source == "scheduler":
         known = core.workers.get(worker)
         if known is not None and known.address == event.detail["address"]:
@@ -20,13 +30,3 @@ def watch(core: Core, event: Event) -> None:
         present = event.kind is Kind.SEGMENT_PLACED
         core.catalog.located(event.segment, event.detail["key"], worker, present=present)
     core.catalog.reap()
-
-
-def _seen(worker: str, event: Event, known: WorkerSeen | None) -> WorkerSeen:
-    """A worker that is started again is on the host it was on; a new one is known by what the scheduler says."""
-    detail = event.detail
-    if known is not None:
-        return WorkerSeen(
-            worker, detail["address"], known.host, detail["pid"] or 0, known.cores, known.device, known.memory_bytes
-        )
-    return WorkerSeen(worker, detail["address"], detail["host"], detail["pid"] or 0, detail["threads"], "cpu")

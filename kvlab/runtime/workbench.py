@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from kvlab.errors import Cancelled, InvalidInput, StateGone
 from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
 from kvlab.runtime.operations import Operations, Request
-from kvlab.runtime.orders import Order, Work
+from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.runtime.remote_errors import error_of
 from kvlab.state.records import StateRecord
 from kvlab.store.events import Event, Kind
@@ -32,10 +33,12 @@ class Workbench:
         self.core = core
         self.operations = Operations(core)
         self._numbers = itertools.count(1)
+        # Workers of a foreign scheduler may serve several labs: ids are never the same in two.
+        self._mark = secrets.token_hex(3)
 
     def new_action(self, op: str) -> str:
         """An id for one action of a verb."""
-        return f"{LAB}/{op}-{next(self._numbers)}"
+        return f"{LAB}/{op}-{next(self._numbers)}-{self._mark}"
 
     def wait(
         self,
@@ -53,7 +56,7 @@ class Workbench:
             self._block(futures, actions, label, total)
         except KeyboardInterrupt:
             if actions:
-                self.core.client.run(tasks.cancel, list(actions), wait=False)
+                self.core.client.run(tasks.cancel, list(actions), wait=False, on_error="ignore")
             raise Cancelled("stopped by Ctrl-C", hint="the states made before are still there") from None
         for future in futures:
             if future.status != "finished":
@@ -128,6 +131,36 @@ class Workbench:
         # The caller holds a handle of the state, which keeps its segments.
         self.operations.done_with(pending)
         return futures
+
+    @contextmanager
+    def claiming(self, op: str) -> Iterator[Callable[[str], None]]:
+        """``claim(recipe)`` inside the block keeps a segment until the block ends; registered states keep it then."""
+        action, claimed = self.new_action(op), list[str]()
+
+        def claim(recipe: str) -> None:
+            self.core.catalog.claim(action, [recipe])
+            claimed.append(recipe)
+
+        try:
+            yield claim
+        finally:
+            self.core.catalog.unclaim(action, claimed)
+
+    def make_segment(self, task: Callable[..., Any], order: Order, *arguments: Any, worker: str, nbytes: int) -> None:
+        """Run ``task(order, *arguments)`` and take the segment it makes into the catalog. The caller claims its recipe."""
+        catalog, recipe = self.core.catalog, order.recipes[0]
+        generation, key = catalog.next_key(recipe)
+        catalog.budget.reserve(key, nbytes, f"action {order.action}")
+        future = self.core.client.submit(
+            task, order, *arguments, key=key, pure=False, resources=MODEL_WORK, **self.where(worker)
+        )
+        catalog.add_copy(recipe, generation, future)
+        try:
+            header = self.wait([self.core.client.submit(tasks.meta, future, pure=False)], (order.action,))[0]
+        except BaseException:
+            catalog.discard_copy(recipe, generation)
+            raise
+        catalog.placed(recipe, generation, str(header["worker"]), nbytes)
 
     def share(
         self,

@@ -137,7 +137,7 @@ class KVWorker(WorkerPlugin):
             return
         if finish == "memory":
             segment = self.worker.data.get(key)
-            if isinstance(segment, Segment):
+            if isinstance(segment, Segment) and not segment.failure:
                 self.memory.place(key, segment.nbytes, mapped=segment.arrived == "map")
                 self._placement(Kind.SEGMENT_PLACED, recipe, segment.nbytes, {"how": segment.arrived, "key": key})
         elif start == "memory":

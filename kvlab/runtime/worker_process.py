@@ -17,8 +17,12 @@ from kvlab.engine.models import describe
 from kvlab.errors import KVLabError
 from kvlab.runtime import dask_settings
 from kvlab.runtime.engines import ModelSpec
+from kvlab.runtime.orders import MODEL_WORK
 
 logger = logging.getLogger(__name__)
+
+THREADS = 2
+"""One for the model, one for what hands its results on."""
 
 START_SECONDS = 120.0
 """A worker imports torch and loads the model before it registers; on a busy laptop that takes a while."""
@@ -59,7 +63,8 @@ async def _serve(address: str, model: ModelSpec, name: str | None, same_host: st
         address,
         host="127.0.0.1" if local else None,
         dashboard_address="127.0.0.1:0",
-        nthreads=1,
+        nthreads=THREADS,
+        resources=MODEL_WORK,
         name=name,
         memory_limit=0,
         dashboard=False,

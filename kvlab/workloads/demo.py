@@ -55,8 +55,7 @@ def run_demo(
     with Lab(model=model, workers=workers, progress=progress) as lab:
         console.print(str(lab.compile(workflow)), markup=False, highlight=False)
         texts = [
-            lab.run(workflow, flow="text", workers=n, name=f"review-text-{n}").wait()
-            for n in sorted({1, workers})
+            lab.run(workflow, flow="text", workers=n, name=f"review-text-{n}").wait() for n in sorted({1, workers})
         ]
         state = lab.run(workflow, name="review-state").wait()
         console.print(comparison_table(state, *texts))

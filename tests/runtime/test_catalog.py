@@ -126,8 +126,8 @@ def test_what_an_action_made_stays_if_a_state_took_it_before_the_claim_ended(wor
 
 def test_no_generation_is_used_twice_and_copies_go_one_by_one(world: World) -> None:
     state = world.state("doc")
-    keys = [segment_key("doc", 0), world.copy("doc", "b"), world.copy("doc", "c")]
-    assert keys == [f"kv-doc.g{n}" for n in range(3)]
+    keys = [segment_key("doc", 0, world.catalog.mark), world.copy("doc", "b"), world.copy("doc", "c")]
+    assert keys == [f"kv-doc.g{n}.{world.catalog.mark}" for n in range(3)]
     assert list(world.catalog.copies("doc")) == [0, 1, 2]
     assert world.used_tokens == 9
     world.catalog.discard_copy("doc", 1)
@@ -138,8 +138,8 @@ def test_no_generation_is_used_twice_and_copies_go_one_by_one(world: World) -> N
     world.catalog.evict(state.id)
     world.consistent()
     # Dask may still know the old keys: an attempt after this must not meet them.
-    assert world.catalog.next_key("doc") == (3, "kv-doc.g3")
-    assert world.catalog.next_key("other") == (0, "kv-other.g0")
+    assert world.catalog.next_key("doc") == (3, f"kv-doc.g3.{world.catalog.mark}")
+    assert world.catalog.next_key("other") == (0, f"kv-other.g0.{world.catalog.mark}")
 
 
 def test_generations_are_distinct_under_threads(world: World) -> None:
@@ -150,11 +150,11 @@ def test_generations_are_distinct_under_threads(world: World) -> None:
 
 def test_residence_follows_placements_of_the_copy_that_is_meant(world: World) -> None:
     world.state("doc/plan")
-    key = segment_key("doc", 0)
+    key = segment_key("doc", 0, world.catalog.mark)
     assert world.catalog.resident("a") == {"doc", "doc/plan"}
     world.catalog.located("doc", key, "b", present=True)
     assert world.catalog.resident("b") == {"doc"}
-    world.catalog.located("doc", segment_key("doc", 7), "b", present=False)
+    world.catalog.located("doc", segment_key("doc", 7, world.catalog.mark), "b", present=False)
     assert world.catalog.resident("b") == {"doc"}
     world.catalog.located("doc", key, "b", present=False)
     world.catalog.located("unknown", "kv-unknown.g0", "b", present=True)

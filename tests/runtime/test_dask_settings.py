@@ -71,7 +71,7 @@ def test_the_settings_reach_the_servers_themselves(lab: Any) -> None:
     }  # fmt: skip
     for told in lab.core.client.run(of_a_worker).values():
         assert told == {
-            "memory_limit": None, "spill": False, "pause": False, "target": False, "threads": 1, "profiled": False,
+            "memory_limit": None, "spill": False, "pause": False, "target": False, "threads": 2, "profiled": False,
         }  # fmt: skip
 
 

@@ -129,6 +129,11 @@ def test_a_state_on_another_worker_can_come_to_the_one_that_is_asked_for(lab: An
 
 def test_a_closed_lab_leaves_nothing(make_lab: Callable[..., Any], lab: Any) -> None:
     folders = set(scratch_folders(Path(tempfile.gettempdir())))
+    began = time.time()
+    # The first heartbeat of the other lab's workers opens a connection to its scheduler, which lives in this process.
+    assert poll(
+        lambda: all(one["last_seen"] > began for one in lab.core.client.scheduler_info()["workers"].values()), 30
+    )
     before = len(os.listdir("/proc/self/fd"))
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     made = make_lab(workers=1, kv_budget="1 GiB", namespace="short-lived")

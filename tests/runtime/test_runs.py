@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,66 @@ def test_a_cancelled_run_ends_and_says_so(lab: Any) -> None:
         run.wait()
     assert run.status == "cancelled"
     assert lab.run(tiny_review(), min_shared_tokens=SHARE).wait().status == "done"
+
+
+@pytest.mark.parametrize("flow", ["state", "text"])
+def test_a_run_cancelled_in_mid_decode_stops_there(lab: Any, flow: str) -> None:
+    import threading
+
+    from kvlab.store.events import Kind
+
+    speaking = threading.Event()
+    stop = lab.core.hub.listen(lambda _, event: speaking.set() if event.kind is Kind.TOKENS else None)
+    wf = kvlab.Workflow("long")
+    wf.agent("only", DOCUMENT, max_new_tokens=700)
+    run = lab.run(wf, flow=flow)
+    assert speaking.wait(30)
+    run.cancel()
+    with pytest.raises(Cancelled):
+        run.wait(timeout=30)
+    stop()
+    assert run.status == "cancelled"
+    assert run.tables["agents"].to_pylist()[0]["n_generated"] < 700
+    assert lab.core.catalog.budget.used_bytes == sum(size for _, size in lab.core.catalog.holders())
+    assert lab.run(tiny_review(), min_shared_tokens=SHARE).wait().status == "done"
+
+
+def test_a_step_is_heard_of_while_the_next_action_waits(lab: Any) -> None:
+    wf = kvlab.Workflow("two")
+    wf.agent("one", "First.", max_new_tokens=3)
+    wf.agent("two", "Second.", max_new_tokens=3)
+    run = lab.run(wf, paused=True).step()
+    deadline = time.monotonic() + 20
+    while run.state_of("one") != "done":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert run["one"].text == run["one"].text
+    assert run.state_of("two") == "waiting"
+    assert run.status == "paused"
+    run.play().wait()
+
+
+def test_a_dropped_run_gives_its_memory_back_at_once(lab: Any) -> None:
+    import gc
+
+    gc.collect()  # what other tests left in cycles
+    lab.core.catalog.reap()
+    before = lab.core.catalog.budget.used_bytes
+    run = lab.run(tiny_review(), min_shared_tokens=SHARE).wait()
+    assert lab.core.catalog.budget.used_bytes > before
+    del run
+    lab.core.catalog.reap()
+    assert lab.core.catalog.budget.used_bytes == before
+
+
+def test_an_error_while_a_run_closes_reaches_who_waits(lab: Any) -> None:
+    import shutil
+
+    run = lab.run(tiny_review(), paused=True, min_shared_tokens=SHARE)
+    shutil.rmtree(run.path)
+    with pytest.raises(kvlab.KVLabError, match="could not be closed"):
+        run.play().wait(timeout=60)
+    assert run["editor"].token_ids
 
 
 def test_merges_in_a_workflow(lab: Any, oracle: Any) -> None:
