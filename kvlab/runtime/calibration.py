@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
 
@@ -21,6 +21,7 @@ from kvlab.config import cache_dir
 from kvlab.cost.model import CostModel, Link, PrefillCurve
 from kvlab.engine.protocol import Branch
 from kvlab.runtime.core import Core
+from kvlab.runtime.engines import on_model_thread
 from kvlab.runtime.tasks import touch
 from kvlab.runtime.worker_plugin import plugin_of
 from kvlab.state.identity import Sampling, sha256_hex
@@ -28,7 +29,10 @@ from kvlab.state.tokens import pack_ids
 from kvlab.transport.memory import PayloadAllocator
 from kvlab.transport.segment import Header, Segment, checksum
 
-FORMAT = 2
+if TYPE_CHECKING:
+    from kvlab.engine.torch_engine import TorchEngine
+
+FORMAT = 3
 MAX_AGE_DAYS = 30
 POINTS = ((32, 0), (128, 0), (448, 0), (32, 448), (128, 448))
 """(new tokens, past tokens) at which the prefill curve is measured; as far as the model has positions."""
@@ -39,10 +43,14 @@ REPEATS = 2
 
 def prefill_points(threads: int) -> dict[str, Any]:
     """On a worker: seconds of prefills at :data:`POINTS` (best of :data:`REPEATS`) and of one decode step."""
+    measured: dict[str, Any] = on_model_thread(_measure, plugin_of(get_worker()).engine, threads)
+    return measured
+
+
+def _measure(engine: TorchEngine, threads: int) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(threads)
-    engine = plugin_of(get_worker()).engine
     longest = max(64, min(448, engine.config.max_positions // 2))
     past = engine.prefill(_ids(longest), [], engine.new_payload)
     found = []

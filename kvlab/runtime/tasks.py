@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import asdict, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
 
 from kvlab.engine.protocol import Listener, Produced
 from kvlab.errors import StateMismatch
+from kvlab.runtime.engines import on_model_thread
 from kvlab.runtime.orders import Order
 from kvlab.runtime.worker_plugin import KVWorker, plugin_of
 from kvlab.state.tokens import n_ids, pack_ids, unpack_ids
@@ -29,6 +32,19 @@ if TYPE_CHECKING:
     from kvlab.engine.torch_engine import TorchEngine
 
 _cancelled: set[str] = set()
+_plugin: ContextVar[KVWorker] = ContextVar("kvlab plugin")
+
+
+def model_work(task: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a task's body on the model thread of its process, where the worker's plugin is :data:`_plugin`."""
+
+    @wraps(task)
+    def run(*arguments: Any) -> Any:
+        context = copy_context()
+        context.run(_plugin.set, plugin_of(get_worker()))
+        return on_model_thread(context.run, task, *arguments)
+
+    return run
 
 
 async def cancel(actions: Sequence[str]) -> None:
@@ -39,6 +55,7 @@ async def cancel(actions: Sequence[str]) -> None:
     _cancelled.update(actions)
 
 
+@model_work
 def run_one(order: Order, *past: Segment) -> Segment:
     """Prefill, and generate if asked, on top of ``past``: one segment."""
     with _at_work(order, past) as work:
@@ -51,6 +68,7 @@ def run_one(order: Order, *past: Segment) -> Segment:
         return work.segment(0, produced)
 
 
+@model_work
 def run_siblings(order: Order, *past: Segment) -> Bundle:
     """All branches as one packed batch on one past: a bundle of their segments."""
     with _at_work(order, past) as work:
@@ -59,6 +77,7 @@ def run_siblings(order: Order, *past: Segment) -> Bundle:
         return Bundle([work.segment(index, one) for index, one in enumerate(produced)])
 
 
+@model_work
 def run_text(order: Order) -> dict[str, Any]:
     """Textflow: prefill everything, generate, throw the K/V away, and return only the header."""
     with _at_work(order) as work:
@@ -66,6 +85,7 @@ def run_text(order: Order) -> dict[str, Any]:
         return asdict(work.header(0, produced))
 
 
+@model_work
 def next_logits(order: Order, *past: Segment) -> list[float]:
     """Logits after the path plus the order's ids (read-only: nothing is kept)."""
     with _at_work(order, past) as work:
@@ -84,6 +104,7 @@ def meta(segment: Segment) -> dict[str, Any]:
     return {**asdict(segment.header), "nbytes": segment.nbytes, "worker": str(get_worker().name)}
 
 
+@model_work
 def cut(order: Order, n_tokens: int, segment: Segment) -> Segment:
     """The first ``n_tokens`` of a segment as a segment of its own: a copy, so that it does not pin the longer one."""
     with _at_work(order) as work:
@@ -109,6 +130,7 @@ def save(folder: str, metadata: dict[str, Any], *segments: Segment) -> str:
     return folder
 
 
+@model_work
 def restore(order: Order, folder: str, index: int) -> Segment:
     """The ``index``-th payload of a saved state, digest checked, in this worker's memory."""
     from kvlab.store.tensors import load_metadata, load_payload
@@ -197,7 +219,7 @@ class _Work:
 def _at_work(order: Order, past: Sequence[Segment] = ()) -> Iterator[_Work]:
     import torch
 
-    plugin = plugin_of(get_worker())
+    plugin = _plugin.get()
     engine = plugin.engine
     if engine.identity.weights != order.model.weights:
         raise StateMismatch(

@@ -14,7 +14,7 @@ import psutil
 from distributed import WorkerPlugin
 
 import kvlab.transport.serializers as wire
-from kvlab.runtime.engines import ModelSpec, engine_for
+from kvlab.runtime.engines import MODEL_THREAD, ModelSpec, engine_for
 from kvlab.runtime.keys import recipe_in
 from kvlab.runtime.orders import Order
 from kvlab.runtime.reporting import Reporter
@@ -89,7 +89,7 @@ class KVWorker(WorkerPlugin):
         self.same_host = same_host
 
     async def setup(self, worker: Any) -> None:
-        """Load the model in a thread, so that the worker's event loop stays alive."""
+        """Load the model on its thread, so that the worker's event loop stays alive."""
         self.worker = worker
         self.worker_name = str(worker.name)
         self.memory = MemoryGauge()
@@ -100,7 +100,7 @@ class KVWorker(WorkerPlugin):
             announce(worker)
         self._stop_observing = wire.observe(self._on_wire)
         try:
-            self.engine = await asyncio.to_thread(engine_for, self.model)
+            self.engine = await asyncio.wrap_future(MODEL_THREAD.submit(engine_for, self.model))
         except BaseException:
             await self.teardown(worker)
             raise
