@@ -6,11 +6,11 @@ from functools import cache
 
 from kvlab.errors import InvalidInput, MissingExtra
 
-ENOUGH_CHARACTERS = 6_700
-"""About 1,550 tokens of SmolLM2; topics are added until there are so many characters."""
+ENOUGH_CHARACTERS = 8_600
+"""About 2,000 tokens of SmolLM2; topics are added until there are so many characters."""
 
-MOST_CHARACTERS = 7_400
-"""About 1,750 tokens of SmolLM2; a topic that would lead beyond is left out."""
+MOST_CHARACTERS = 9_500
+"""About 2,200 tokens of SmolLM2; a topic that would lead beyond is left out."""
 
 OPENING_TOPICS = ("objects", "exceptions", "typesmethods", "dynamic-features", "atom-identifiers")
 
@@ -24,7 +24,7 @@ def sample_text(n_chars: int | None = None) -> str:
     ----------
     n_chars
         How many characters at most; the text ends with a whole line. Without it, whole chapters that come to between
-        1,500 and 1,900 tokens of SmolLM2.
+        1,900 and 2,300 tokens of SmolLM2.
 
     Returns
     -------

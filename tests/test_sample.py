@@ -56,4 +56,4 @@ def test_its_length_in_tokens_of_smollm2() -> None:
     if not embedded.is_ready():
         (pytest.fail if is_set(CI_VARIABLE) else pytest.skip)("needs the embedded model: kvlab model fetch")
     tokenizer = Tokenizer.from_file(str(embedded.model_folder() / "tokenizer.json"))
-    assert 1_500 <= len(tokenizer.encode(sample_text()).ids) <= 1_900
+    assert 1_900 <= len(tokenizer.encode(sample_text()).ids) <= 2_300
