@@ -2,6 +2,9 @@
 
 One thread a run. Dask's callbacks and the lab's events only enqueue; every change of the run's progress happens on the
 conductor's thread, so it needs no locks of its own.
+
+One file over the usual length, because it is one loop: launching, receiving and failing change the same progress, and
+are read together.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ class Run:
         time.sleep(2 * FLUSH_SECONDS)
         self._hub.settle()
 
-    # -- waiting and steering
+    # -- waiting, pausing, cancelling
 
     @property
     def status(self) -> str:
