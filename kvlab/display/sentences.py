@@ -36,6 +36,12 @@ def _decision_actual(e: Event) -> str:
     return f"{e.edge}: did {e.detail.get('how')} in {seconds_text(e.seconds)}{why}"
 
 
+def _audit(e: Event) -> str:
+    regret = e.detail.get("regret")
+    told = "no regret is known" if regret is None else f"regret {regret:.0%}"
+    return f"{e.edge}: {len(e.detail.get('roads') or ())} roads measured, {told}"
+
+
 def _turn(e: Event) -> str:
     d = e.detail
     return (
@@ -70,6 +76,7 @@ _SAY: dict[Kind, Callable[[Event], str]] = {
     ),
     Kind.DECISION: _decision,
     Kind.DECISION_ACTUAL: _decision_actual,
+    Kind.DECISION_AUDIT: _audit,
     Kind.PREFILL_CHUNK: lambda e: (
         f"{e.agent}: {count_text(e.n_tokens)} of {count_text(e.detail.get('total'))} tokens prefilled"
     ),

@@ -1,7 +1,7 @@
-"""Measuring the cost model on the workers that will be used: a few seconds, once a machine and model.
+"""The cost model of this machine and model: measured once, kept in the user's cache, refused when it does not fit.
 
-The result is kept in the user's cache under the machine, the model and the versions it was measured with; it is measured
-again when any of these differ or it is older than :data:`MAX_AGE_DAYS`.
+What the model computes does not depend on how the workers are joined, so curves and links are kept apart: two labs with
+other links share one prefill curve.
 """
 
 from __future__ import annotations
@@ -9,180 +9,126 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from distributed import get_worker
+from typing import Any
 
 from kvlab.config import cache_dir
-from kvlab.cost.model import CostModel, Link, PrefillCurve
-from kvlab.engine.protocol import Branch
+from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.runtime.core import Core
-from kvlab.runtime.engines import on_model_thread
-from kvlab.runtime.tasks import touch
-from kvlab.runtime.worker_plugin import plugin_of
-from kvlab.state.identity import Sampling, sha256_hex
-from kvlab.state.tokens import pack_ids
-from kvlab.transport.memory import PayloadAllocator
-from kvlab.transport.segment import Header, Segment, checksum
+from kvlab.runtime.measuring import QUICK, THOROUGH, measure_compute, measure_links
+from kvlab.state.identity import sha256_hex
 
-if TYPE_CHECKING:
-    from kvlab.engine.torch_engine import TorchEngine
-
-FORMAT = 3
-MAX_AGE_DAYS = 30
-POINTS = ((32, 0), (128, 0), (448, 0), (32, 448), (128, 448))
-"""(new tokens, past tokens) at which the prefill curve is measured; as far as the model has positions."""
-DECODE_STEPS = 12
-LINK_TOKENS = (16, 512)
-REPEATS = 2
+FORMAT = 4
+MAX_AGE = timedelta(days=30)
 
 
-def prefill_points(threads: int) -> dict[str, Any]:
-    """On a worker: seconds of prefills at :data:`POINTS` (best of :data:`REPEATS`) and of one decode step."""
-    measured: dict[str, Any] = on_model_thread(_measure, plugin_of(get_worker()).engine, threads)
-    return measured
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One kind of measurement in the cache: what it holds for, and where it lies."""
 
+    kind: str
+    holds_for: dict[str, str]
 
-def _measure(engine: TorchEngine, threads: int) -> dict[str, Any]:
-    import torch
+    @property
+    def path(self) -> Path:
+        parts = [f"{name}={value}" for name, value in sorted(self.holds_for.items())]
+        return cache_dir() / "calibration" / f"{self.kind}-{sha256_hex(*parts)[:24]}.json"
 
-    torch.set_num_threads(threads)
-    longest = max(64, min(448, engine.config.max_positions // 2))
-    past = engine.prefill(_ids(longest), [], engine.new_payload)
-    found = []
-    for n_tokens, n_past in POINTS:
-        if max(n_tokens, n_past) > longest:
-            continue
-        before = [past.payload[:, :, :, :n_past]] if n_past else []
-        found.append((n_tokens, n_past, _best(lambda: engine.prefill(_ids(n_tokens), before, engine.new_payload))))  # noqa: B023
-    branch = Branch(_ids(4), Sampling(DECODE_STEPS))
-    decoded = engine.resume(branch, [past.payload], engine.new_payload)
-    return {"points": found, "decode_seconds": decoded.decode_seconds / max(1, DECODE_STEPS - 1), "threads": threads}
+    def read(self, say: Callable[[str], None]) -> dict[str, Any] | None:
+        """What is kept if it may be used; else None, and ``say`` is told why."""
+        if not self.path.exists():
+            return None
+        try:
+            stored = json.loads(self.path.read_text())
+            told, age = stored["holds_for"], datetime.now(UTC) - datetime.fromisoformat(stored["measured_at"])
+            found: dict[str, Any] = stored["measured"]
+        except (ValueError, KeyError, TypeError):
+            say(f"The {self.kind} calibration in {self.path} cannot be read: measured again")
+            return None
+        foreign = [name for name, value in self.holds_for.items() if told.get(name) != value]
+        if foreign or stored.get("format") != FORMAT:
+            say(
+                f"The {self.kind} calibration in {self.path} is of another {', '.join(foreign) or 'kvlab'}: measured again"
+            )
+            return None
+        if age > MAX_AGE:
+            say(f"The {self.kind} calibration of this machine is {age.days} days old: measured again")
+            return None
+        return {**found, "measured_at": stored["measured_at"]}
 
-
-def probe_segment(n_tokens: int) -> Segment:
-    """On a worker: a segment of ``n_tokens`` zeros, to be moved."""
-    import torch
-
-    engine = plugin_of(get_worker()).engine
-    config = engine.config
-    dtype = getattr(torch, config.dtype)
-    allocate = PayloadAllocator(config.layers, config.kv_heads, config.head_dim, dtype, engine.device)
-    payload, block = allocate.seal(allocate(n_tokens))
-    header = Header(f"probe-{n_tokens}", tuple(payload.shape), config.dtype, b"", 0, checksum=checksum(payload))
-    return Segment(header, payload, block=block)
-
-
-def nothing() -> str:
-    """On a worker: an empty task."""
-    return plugin_of(get_worker()).worker_name
-
-
-def calibrate(core: Core, cores: int) -> CostModel:
-    """Measure now, on the living workers. Takes a few seconds."""
-    client, names = core.client, [worker.name for worker in core.living_workers()]
-    first = core.address_of(names[0])
-    measured = client.submit(prefill_points, cores, pure=False, workers=first).result()
-    task = _median(lambda: client.submit(nothing, pure=False, workers=first).result(), 7)
-    curve = PrefillCurve.fit(measured["points"], measured["threads"])
-    small, large = (n * core.config.bytes_per_token for n in LINK_TOKENS)
-    # The client announces no probe, so what it gathers comes as frames, also where workers map from each other.
-    t_small, t_large = (max(_gather_seconds(core, names[0], n), 1e-4) for n in LINK_TOKENS)
-    rate = (large - small) / max(t_large - t_small, 1e-4)
-    link = Link(max(t_small - small / rate, 1e-4), rate)
-    mapped = max(_move_seconds(core, names[0], names[1], LINK_TOKENS[0]) - task, 1e-4) if len(names) > 1 else 0.0
-    stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    return CostModel(curve, measured["decode_seconds"], link, mapped, task, stamp)
+    def write(self, measured: dict[str, Any]) -> str:
+        """Keep it; returns the time it counts as measured at."""
+        stamp = datetime.now(UTC).isoformat(timespec="seconds")
+        document = {"format": FORMAT, "holds_for": self.holds_for, "measured_at": stamp, "measured": measured}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(document, indent=2, ensure_ascii=False))
+        draft.replace(self.path)
+        return stamp
 
 
 def calibrated(core: Core, cores: int) -> CostModel:
-    """The stored cost model of this machine and model if it is fresh, else a new one, stored."""
-    key = _key(core, cores)
-    path = cache_dir() / "calibration" / f"{key}.json"
-    stored = _read(path)
-    if stored is not None:
-        return stored
-    with core.progress.task(f"Measuring prefill and links of {core.model.name} on this machine (once)"):
-        cost = calibrate(core, cores)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({"format": FORMAT, "cost": cost.as_dict()}, indent=2))
-    draft.replace(path)
-    return cost
+    """What is kept of this machine and model where it is fresh; the rest measured now, in a few seconds, and kept."""
+    compute_kept, links_kept = _kept(core, cores)
+    compute, links = compute_kept.read(core.progress.say), links_kept.read(core.progress.say)
+    if compute is None:
+        with core.progress.task(f"Measuring prefill and decode of {core.model.name} on this machine (once)"):
+            compute = asdict(measure_compute(core, cores, QUICK))
+            compute["measured_at"] = compute_kept.write(compute)
+    if links is None:
+        with core.progress.task("Measuring the links between workers (once)"):
+            links = asdict(measure_links(core, QUICK))
+            links["measured_at"] = links_kept.write(links)
+    return _model(compute, links)
 
 
-def _key(core: Core, cores: int) -> str:
+def calibrate(core: Core, cores: int) -> CostModel:
+    """Measure everything thoroughly now (within half a minute), and keep it."""
+    compute_kept, links_kept = _kept(core, cores)
+    with core.progress.task(f"Measuring prefill and decode of {core.model.name} on this machine"):
+        compute = asdict(measure_compute(core, cores, THOROUGH))
+    with core.progress.task("Measuring the links between workers"):
+        links = asdict(measure_links(core, THOROUGH))
+    compute["measured_at"], links["measured_at"] = compute_kept.write(compute), links_kept.write(links)
+    return _model(compute, links)
+
+
+def _kept(core: Core, cores: int) -> tuple[_Kept, _Kept]:
     import distributed
     import torch
     import transformers
 
-    parts = [platform.node(), platform.machine(), platform.processor(), str(cores), str(FORMAT), core.same_host]
-    parts += [
-        core.model.weights,
-        core.config.dtype,
-        torch.__version__,
-        transformers.__version__,
-        distributed.__version__,
-    ]
-    parts += sorted(f"{worker.host} {worker.device}" for worker in core.workers.values())
-    return sha256_hex(*parts)[:24]
+    machine = {
+        "machine": platform.node(),
+        "processor": f"{platform.machine()} {platform.processor()}",
+        "cores": str(cores),
+        "model": core.model.weights,
+        "dtype": core.config.dtype,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "devices": ", ".join(sorted({worker.device for worker in core.workers.values()})),
+    }
+    joined = {
+        **machine,
+        "distributed": distributed.__version__,
+        "same host": core.same_host,
+        "workers": ", ".join(sorted(f"{worker.name}@{worker.host}" for worker in core.workers.values())),
+    }
+    return _Kept("compute", machine), _Kept("links", joined)
 
 
-def _read(path: Path) -> CostModel | None:
-    if not path.exists():
-        return None
-    try:
-        stored = json.loads(path.read_text())
-        cost = CostModel.from_dict(stored["cost"])
-        age = datetime.now(UTC) - datetime.fromisoformat(cost.measured_at)
-    except (ValueError, KeyError, TypeError):
-        return None  # a damaged or foreign file is measured again, which replaces it
-    return cost if age < timedelta(days=MAX_AGE_DAYS) else None
-
-
-def _move_seconds(core: Core, source: str, target: str, n_tokens: int) -> float:
-    seconds = []
-    for _ in range(REPEATS):
-        made = core.client.submit(probe_segment, n_tokens, pure=False, workers=core.address_of(source))
-        core.client.submit(touch, made, pure=False, workers=core.address_of(source)).result()
-        started = time.perf_counter()
-        core.client.submit(touch, made, pure=False, workers=core.address_of(target)).result()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
-
-
-def _gather_seconds(core: Core, source: str, n_tokens: int) -> float:
-    seconds = []
-    for _ in range(REPEATS):
-        made = core.client.submit(probe_segment, n_tokens, pure=False, workers=core.address_of(source))
-        core.client.submit(touch, made, pure=False, workers=core.address_of(source)).result()
-        started = time.perf_counter()
-        core.client.gather([made], direct=True)
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
-
-
-def _ids(n_tokens: int) -> bytes:
-    return pack_ids(index % 200 for index in range(n_tokens))
-
-
-def _best(work: Callable[[], Any]) -> float:
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
-
-
-def _median(work: Callable[[], Any], n: int) -> float:
-    seconds = []
-    for _ in range(n):
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
-    return sorted(seconds)[n // 2]
+def _model(compute: dict[str, Any], links: dict[str, Any]) -> CostModel:
+    return CostModel(
+        prefill=PrefillCurve(**compute["prefill"]),
+        decode=DecodeCurve(**compute["decode"]),
+        frames=Link(**links["frames"]),
+        map_seconds=links["map_seconds"],
+        task_seconds=links["task_seconds"],
+        links={name: Link(**link) for name, link in links["links"].items()},
+        copy_bytes_per_second=compute["copy_bytes_per_second"],
+        receive_seconds_per_byte=links["receive_seconds_per_byte"],
+        measured_at=min(compute["measured_at"], links["measured_at"]),
+    )

@@ -280,6 +280,16 @@ class Catalog:
                 if nbytes is not None:
                     self.budget.reserve(copy.key, nbytes, f"segment {recipe[:12]}")
 
+    def replaced(self, recipe: str, generation: int, worker: str) -> None:
+        """``generation`` was made anew on ``worker``: earlier copies that lie there alone serve nobody any more."""
+        with self.lock:
+            entry = self._segments.get(recipe)
+            if entry is None or generation not in entry.copies:
+                return
+            self.budget.release(f"{entry.copies[generation].key}@halves")
+            for earlier in [g for g, copy in entry.copies.items() if g < generation and copy.workers == {worker}]:
+                self._drop_copy(entry, earlier)
+
     def worker_lost(self, worker: str) -> None:
         """Nothing lies on that worker any more."""
         with self.lock:

@@ -14,22 +14,29 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from kvlab.compiler.graph import Graph, Node
 from kvlab.compiler.resolve import resolve
-from kvlab.cost.decide import Alternative, Decision, Edge, Piece, decide
+from kvlab.cost.decide import Decision, Policy
+from kvlab.cost.policies import Forced
+from kvlab.cost.siblings import Sibling
+from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
 from kvlab.errors import Cancelled, ChecksumMismatch, KVLabError, TransferFailed
 from kvlab.runtime import tasks
+from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.core import Core
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.operations import Answered, Operations, Request
 from kvlab.runtime.orders import MODEL_WORK, Order
+from kvlab.runtime.planning import Planner, path_of
+from kvlab.runtime.prefetch import decide_prefetched, prefetch
 from kvlab.runtime.remote_errors import error_of
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
-from kvlab.runtime.units import Flow, Progress, Unit, units_of
+from kvlab.runtime.units import Flow, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
 from kvlab.store.events import Kind
@@ -41,11 +48,15 @@ RETRIES = 2
 
 
 class Conductor:
-    """Runs ``graph`` on ``core``. ``node_done(node)`` is called on the conductor's thread after each node."""
+    """Runs ``graph`` on ``core``. ``node_done(node)`` is called on the conductor's thread after each node.
+
+    ``overrides`` are what a person wants for single state edges, by their ids; all others go by ``policy``.
+    """
 
     def __init__(
         self,
         core: Core,
+        planner: Planner,
         graph: Graph,
         *,
         run: str,
@@ -53,11 +64,17 @@ class Conductor:
         namespace: str,
         gate: Gate,
         workers: frozenset[str] | None,
+        policy: Policy,
+        overrides: Mapping[str, Forced],
+        audit: bool,
         node_done: Callable[[str], None],
         finished: Callable[[], None],
     ) -> None:
         self.core, self.graph, self.run, self.flow, self.namespace = core, graph, run, flow, namespace
         self.gate = gate
+        self._audit = Auditor(core) if audit else None
+        self._decided_units: list[tuple[Unit, StateRecord, tuple[Branch, ...]]] = []
+        self._planner, self._policy, self._overrides = planner, policy, overrides
         self.progress = Progress()
         self._workers = workers
         self._node_done, self._finished = node_done, finished
@@ -89,6 +106,8 @@ class Conductor:
     def _conduct(self) -> None:
         try:
             self._loop()
+            if self._audit is not None and not self._cancelled:
+                self._take_other_roads(self._audit)
             failed = self.progress.failed
             self.progress.status = "cancelled" if self._cancelled else "failed" if failed else "done"
             self.progress.error = next(iter(failed.values()), None)
@@ -111,6 +130,8 @@ class Conductor:
                 unit.ready_ns = max([self._start_ns, *(self.progress.done_ns[name] for name in self._waits_for(unit))])
                 self._launch(unit)
             waiting = self._without_hopeless(waiting)
+            for unit in waiting:
+                self._send_ahead(unit)
             if self._running:
                 self._receive(*self._inbox.get())
             elif waiting and not any(self._ready(unit) for unit in waiting):
@@ -181,28 +202,25 @@ class Conductor:
 
     def _decide_and_submit(self, unit: Unit) -> None:
         core = self.core
-        unit.action = f"{self.run}/{self._mark}/{unit.nodes[0].id}" + (
-            f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else ""
-        )
-        if unit.tries:
-            unit.action += f"#{unit.tries}"
+        unit.action = unit.action or self._action_of(unit)
         # Decided after the gate: while an action waits there, workers come and go and states move.
-        self.gate.pass_through(unit.action, self._hear)
+        if not unit.passed:
+            self.gate.pass_through(unit.action, self._hear)
         branches = tuple(self._branch(node) for node in unit.nodes)
         parent = None if self.flow == "text" else self._parent(unit.nodes[0])
-        new_tokens = sum(n_ids(branch.ids) for branch in branches)
-        path = tuple(Piece(s.recipe, s.n_tokens, s.nbytes) for s in parent.segments) if parent is not None else ()
-        source = unit.nodes[0].parent or ""
-        edge = Edge(f"{source}→{unit.name}", source, unit.name, path, new_tokens)
-        decision = decide(edge, core.view(self._workers))
-        if unit.tries:
-            decision = _only_recompute(decision)
-        unit.decision, unit.worker = decision, decision.chosen.worker
+        if unit.decision is None and len(self._decided(unit, branches, parent)) > 1:
+            return
+        decision = unit.decision
+        if decision is None:
+            raise KVLabError(f"{unit.name} was not decided", hint="please report this")
+        unit.worker = decision.chosen.worker
         if self._workers is not None and unit.worker not in self._workers:
             text = f"none of this run's workers is up: {unit.name} runs on {unit.worker}"
             core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "warning"})
         if parent is not None and not unit.tries:
             self._announce(unit, decision)
+            if self._audit is not None:
+                self._decided_units.append((unit, parent, branches))
         op = unit.nodes[0].kind if self.flow == "state" else "text"
         core.hub.emit(
             Kind.ACTION_PLANNED,
@@ -212,16 +230,84 @@ class Conductor:
             worker=unit.worker,
             detail={"op": op, "subject": unit.name},
         )
-        threads = core.threads_for(unit.worker)
-        new = max(branch.sampling.max_new_tokens for branch in branches)
-        predicted = decision.chosen.seconds - decision.chosen.terms.get("queue", 0.0) + new * core.cost.decode_seconds
-        core.load.begin(unit.worker, unit.action, predicted)
         self._running[unit.action] = unit
         try:
-            self._submit(unit, branches, parent, threads)
+            self._submit(unit, branches, parent, core.threads_for(unit.worker))
         except BaseException:
             self._retire(unit)
             raise
+
+    def _action_of(self, unit: Unit) -> str:
+        others = f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else ""
+        tries = f"#{unit.tries}" if unit.tries else ""
+        return f"{self.run}/{self._mark}/{unit.nodes[0].id}{others}{tries}"
+
+    def _decided(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None) -> list[Unit]:
+        """Decide a unit. Siblings that fare better in groups become units of their own, which are launched."""
+        planner, edge = self._planner, self._edge(unit, branches, parent)
+        sent = unit.prefetched
+        if unit.tries:
+            decision = planner.plan(edge, unit.action, only=self._workers, policy=Forced("recompute"))
+            unit.decision = replace(decision, reason="what was planned failed: recompute")
+            return [unit]
+        if sent is not None and self.core.address_of(sent.worker):
+            unit.decision = planner.book(unit.action, lambda view: decide_prefetched(edge, view, sent), self._workers)
+            return [unit]
+        siblings = [Sibling(n_ids(branch.ids), branch.sampling.max_new_tokens) for branch in branches]
+        parts: list[Unit] = []
+        for policy, members in self._by_policy(unit):
+            actions = [self._action_of(Unit((unit.nodes[index],))) for index in members]
+            groups = planner.plan_siblings(
+                edge, [siblings[index] for index in members], actions, only=self._workers, policy=policy
+            )
+            for group in groups:
+                nodes = tuple(unit.nodes[members[index]] for index in group.members)
+                part = Unit(nodes, actions[group.members[0]], ready_ns=unit.ready_ns, decision=group.decision)
+                parts.append(part)
+        if len(parts) == 1:
+            unit.action, unit.decision = parts[0].action, parts[0].decision
+            return [unit]
+        parts[0].passed = True
+        for part in parts:
+            self._launch(part)
+        return parts
+
+    def _by_policy(self, unit: Unit) -> list[tuple[Policy, list[int]]]:
+        """The unit's nodes by what is wanted for their edges."""
+        found: list[tuple[Policy, list[int]]] = []
+        for index, edge in enumerate(unit.edges):
+            policy = self._overrides.get(edge, self._policy)
+            same = next((members for known, members in found if known == policy), None)
+            if same is None:
+                found.append((policy, [index]))
+            else:
+                same.append(index)
+        return found
+
+    def _edge(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None) -> Edge:
+        new_tokens = sum(n_ids(branch.ids) for branch in branches)
+        return self._edge_of(unit, parent, new_tokens)
+
+    def _edge_of(self, unit: Unit, parent: StateRecord | None, new_tokens: int) -> Edge:
+        source = unit.nodes[0].parent or ""
+        steps = max(node.sampling.max_new_tokens for node in unit.nodes)
+        name = edge_id(source, unit.name)
+        return Edge(name, source, unit.name, path_of(parent), new_tokens, len(unit.nodes), steps)
+
+    def _send_ahead(self, unit: Unit) -> None:
+        """Let the state of a unit that waits for texts travel already, where it will have to."""
+        node = unit.nodes[0]
+        if self.flow == "text" or unit.prefetched is not None or node.parent not in self.progress.states:
+            return
+        parent = self.progress.states[node.parent]
+        edge = self._edge_of(unit, parent, sum(one.known_tokens for one in unit.nodes))
+        ((policy, _), *others) = self._by_policy(unit)
+        if others or self.gate.closed:  # a paused run sends nothing that nobody let through
+            return
+        unit.prefetched = prefetch(self._operations, self._planner, edge, parent, self._workers, policy)
+        if unit.prefetched is not None:
+            text = f"the state of {node.parent} is sent ahead to {unit.prefetched.worker} for {unit.name}"
+            self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "info"})
 
     def _submit(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None, threads: int) -> None:
         agents = tuple(node.id for node in unit.nodes)
@@ -237,7 +323,7 @@ class Conductor:
             branches,
             unit.worker,
             threads,
-            recompute=unit.decision is not None and unit.decision.chosen.how == "recompute",
+            unit.decision.chosen if unit.decision is not None else None,
         )
         if unit.tries and parent is not None:
             self._operations.distrust(parent.segments)
@@ -280,8 +366,19 @@ class Conductor:
                     "chosen": decision.chosen.how,
                     "worker": decision.chosen.worker,
                     "reason": decision.reason,
+                    "policy": decision.policy,
                 },
             )
+
+    def _take_other_roads(self, auditor: Auditor) -> None:
+        """Measure every road of every edge now that all work is done; see :mod:`kvlab.runtime.auditing`."""
+        for unit, parent, branches in self._decided_units:
+            if self._cancelled or unit.decision is None:
+                return
+            audit = auditor.audit(unit.decision, parent, branches)
+            detail = {"roads": [asdict(road) for road in audit.roads], "regret": audit.regret}
+            for edge in unit.edges:
+                self.core.hub.emit(Kind.DECISION_AUDIT, self.run, edge=edge, agent=unit.name, detail=detail)
 
     # -- receiving
 
@@ -317,7 +414,8 @@ class Conductor:
             self._retire(unit)
             unit.tries += 1
             unit.because = error.message
-            unit.pending = None
+            unit.planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
+            unit.pending, unit.decision, unit.action, unit.passed = None, None, "", False
             self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": str(error), "level": "warning"})
             self._launch(unit)
             return
@@ -338,8 +436,7 @@ class Conductor:
 
     def _retire(self, unit: Unit) -> None:
         self._running.pop(unit.action, None)
-        if unit.worker:
-            self.core.load.end(unit.worker, unit.action)
+        self._planner.release(unit.action)
         if self.flow == "text":
             self.core.catalog.budget.release(f"text-{unit.action}")
 
@@ -392,7 +489,7 @@ class Conductor:
             parent=parent,
             text=core.tokenizer.decode(header["generated"]),
             timeline=self._timeline,
-            before=unit.pending.before if unit.pending is not None else {},
+            before=self._before(unit),
             remade=remade or [],
         )
         core.hub.emit(
@@ -408,7 +505,7 @@ class Conductor:
         if parent is not None:
             because = None
             if unit.because is not None:
-                because = f"planned {unit.decision.chosen.how if unit.decision else ''}: {unit.because}"
+                because = f"planned {unit.planned}: {unit.because}"
             core.hub.emit(
                 Kind.DECISION_ACTUAL,
                 self.run,
@@ -417,8 +514,16 @@ class Conductor:
                 seconds=sum(actual["terms"].values()),
                 detail={**actual, "because": because},
             )
+            if unit.decision is not None and node is unit.nodes[0]:
+                self._planner.learn(unit.decision, actual)
         self.progress.texts[node.id] = turn["text"]
         self._settle(node, record)
+
+    def _before(self, unit: Unit) -> dict[str, bool]:
+        """What lay on the unit's worker before anything was done for it; what was sent ahead did not."""
+        before = dict(unit.pending.before) if unit.pending is not None else {}
+        sent = unit.prefetched.recipes if unit.prefetched is not None else ()
+        return before | dict.fromkeys(before.keys() & set(sent), False)
 
     def _texts_ready(self, node: Node, unit: Unit) -> int:
         """When all of the agent's texts were there: states still to be made for it are on its path."""
@@ -442,11 +547,3 @@ class Conductor:
         self._node_done(node.id)
         self.progress.done_ns[node.id] = time.time_ns()
         self._node_done(node.id)
-
-
-def _only_recompute(decision: Decision) -> Decision:
-    again = [a for a in decision.alternatives if a.how == "recompute" and a.excluded is None]
-    if not again:
-        return decision
-    chosen: Alternative = min(again, key=lambda a: a.seconds)
-    return Decision(decision.edge, decision.alternatives, chosen, "what was planned failed: recompute")

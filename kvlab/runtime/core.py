@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kvlab.cost.decide import View, WorkerView
-from kvlab.cost.model import CostModel, Link, PrefillCurve
+from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.errors import ClusterError
 from kvlab.progress import Progress
 from kvlab.runtime.load import Load
@@ -32,7 +31,7 @@ class WorkerSeen:
     memory_bytes: int = 0
 
 
-UNMEASURED = CostModel(PrefillCurve(0.0, 0.0, 0.0, 1), 0.0, Link(0.0, 1.0), 0.0, 0.0)
+UNMEASURED = CostModel(PrefillCurve(0.0, 0.0, 0.0, 1), DecodeCurve(0.0), Link(0.0, 1.0), 0.0, 0.0)
 """Before calibration; nothing is decided with it."""
 
 
@@ -86,19 +85,3 @@ class Core:
         seen = self.workers[worker]
         neighbours = frozenset(w.name for w in self.workers.values() if w.host == seen.host and w.address)
         return self.load.threads_for(worker, seen.cores, neighbours)
-
-    def view(self, only: frozenset[str] | None = None) -> View:
-        """The world as a decision sees it now; ``only`` limits the candidates but not where states may lie."""
-        views = [
-            WorkerView(
-                worker.name,
-                worker.host,
-                self.catalog.resident(worker.name),
-                self.load.queue_seconds(worker.name),
-                self.threads_for(worker.name),
-            )
-            for worker in self.living_workers()
-        ]
-        if only is not None and only.isdisjoint(view.name for view in views):
-            only = None
-        return View(tuple(views), self.cost, self.same_host == "map", only)

@@ -107,6 +107,7 @@ class KVState:
         seed: int = 0,
         chat: bool = False,
         worker: str | None = None,
+        how: str | None = None,
     ) -> Generation:
         """Feed ``text`` on top of this state and generate. This state stays as it is.
 
@@ -120,9 +121,23 @@ class KVState:
             0 is greedy. Draws depend on (seed, fork, position) alone.
         worker
             Name of a worker; None lets the cheapest road decide.
+        how
+            Force a road: ``"in place"``, ``"map"``, ``"transfer"``, ``"hybrid"`` or ``"recompute"``.
+
+        Raises
+        ------
+        InvalidInput
+            For a road that is not open, naming those that are.
         """
         return self._verbs.resume(
-            self, text, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, chat=chat, worker=worker
+            self,
+            text,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+            chat=chat,
+            worker=worker,
+            how=how,
         )
 
     def transfer(self, worker: str, *, keep: bool = False) -> KVState:
@@ -192,7 +207,7 @@ class Generation:
     ttft_seconds
         Measured, from the call to the first token.
     how
-        How the parent's K/V came to the worker: in place, map, transfer, recompute.
+        How the parent's K/V came to the worker: in place, map, transfer, hybrid, recompute.
     n_prefilled, n_reused
         Tokens fed, tokens reused.
     """

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 
 PREFIX = "kv-"
+AUDIT = "audit-"
+"""What is only done to be measured is called so, as a run and as a segment: no run's record hears of it."""
 _KEY = re.compile(r"kv-(?P<recipe>[^.]+)\.g\d+\.[0-9a-z]+")
 
 

@@ -7,12 +7,14 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from kvlab.compiler.compile import compile_workflow
 from kvlab.compiler.graph import Graph
+from kvlab.cost.decide import Policy
+from kvlab.cost.policies import Forced, forced, policy_named
 from kvlab.engine.models import ModelCard, describe, resolve
 from kvlab.errors import InvalidInput, StateGone
 from kvlab.progress import SHOWN, Progress
@@ -26,6 +28,7 @@ from kvlab.runtime.opening import Opening
 from kvlab.runtime.remembered import Remembered
 from kvlab.runtime.run import Run
 from kvlab.runtime.scratch import make_scratch, remove_scratch
+from kvlab.runtime.units import edge_id
 from kvlab.runtime.verbs import Verbs
 from kvlab.state.identity import DTYPE_BYTES
 from kvlab.state.lifecycle import Phase
@@ -151,6 +154,9 @@ class Lab(metaclass=Remembered):
         paused: bool = False,
         name: str | None = None,
         min_shared_tokens: int | None = None,
+        policy: str | Policy = "cheapest",
+        overrides: Mapping[str, str | tuple[str, str]] | None = None,
+        audit: bool = False,
     ) -> Run:
         """Start a workflow and return at once.
 
@@ -166,14 +172,25 @@ class Lab(metaclass=Remembered):
             Of the run's folder; the workflow's by default.
         min_shared_tokens
             As in :meth:`compile`.
+        policy
+            Chooses the road of every state edge: ``"cheapest"``, ``"always-transfer"``, ``"always-recompute"``,
+            ``"threshold(512)"``, or a :class:`kvlab.cost.decide.Policy`.
+        overrides
+            What you want for single edges, whatever the policy: ``{"planner→editor": "recompute"}``, or with a worker
+            ``{"planner→editor": ("transfer", "w1")}``. Where that road is not open the edge says so.
+        audit
+            When the work is done, take every road of every edge once more, measure it, and record what the choice cost
+            over the best one. Changes no state; the run takes longer by that.
         """
         self._require_open()
+        chosen_policy = policy_named(policy)
         if flow not in ("state", "text"):
             raise InvalidInput(f"flow={flow!r}", hint='flow="state" or flow="text"')
         graph = self.compile(workflow, min_shared_tokens=min_shared_tokens)
         for warning in graph.warnings:
             logger.warning("%s", warning)
         chosen = self._chosen_workers(workers)
+        wanted = self._overrides(graph, overrides or {})
         folder = new_run_folder(name or f"{workflow.name}-{flow}")
         # Only states made in this run are reused, so that its figures stand alone.
         namespace = f"{self.core.namespace}/{folder.path.name}"
@@ -185,6 +202,8 @@ class Lab(metaclass=Remembered):
             "model": _identity_document(self.core),
             "config": {"bytes_per_token": self.core.config.bytes_per_token, "dtype": self.core.config.dtype},
             "namespace": namespace,
+            "policy": chosen_policy.name,
+            "audit": audit,
             "lab": {
                 "workers": sorted(chosen or self.core.workers),
                 "same_host": self.core.same_host,
@@ -202,9 +221,26 @@ class Lab(metaclass=Remembered):
             namespace=namespace,
             paused=paused,
             workers=chosen,
+            policy=chosen_policy,
+            overrides=wanted,
+            audit=audit,
             document=document,
             closing=lambda _: self._keep_logs(marks, folder.logs),
         )
+
+    def _overrides(self, graph: Graph, told: Mapping[str, str | tuple[str, str]]) -> dict[str, Forced]:
+        edges = [edge_id(node.parent, node.id) for node in graph.nodes if node.parent is not None]
+        found: dict[str, Forced] = {}
+        for name, wanted in told.items():
+            edge = name.replace("->", "→").replace(" ", "")
+            if edge not in [known.replace(" ", "") for known in edges]:
+                raise InvalidInput(f"there is no state edge {name!r}", hint=f"edges: {', '.join(edges)}")
+            choice = forced(wanted)
+            if choice.worker is not None and choice.worker not in self.core.workers:
+                names = ", ".join(self.core.workers)
+                raise InvalidInput(f"there is no worker {choice.worker!r}", hint=f"workers: {names}")
+            found[next(known for known in edges if known.replace(" ", "") == edge)] = choice
+        return found
 
     def _chosen_workers(self, workers: int | Sequence[str] | None) -> frozenset[str] | None:
         if workers is None:

@@ -1,4 +1,4 @@
-"""What each worker is busy with: how long until it is free, and how many threads the next piece of work may use.
+"""What each worker and each link is busy with: how long until it is free, and how many threads the next work may use.
 
 Cores are granted, not inherited: a host's cores are divided among the workers that have model work; a lone one gets all.
 """

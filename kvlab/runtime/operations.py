@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvlab.cost.roads import Alternative
 from kvlab.engine.protocol import Branch
 from kvlab.runtime import tasks
 from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
+from kvlab.runtime.halves import behind, joined
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.state.identity import Sampling, identity_of, recipe_of
 from kvlab.state.records import Lineage, Operator, SegmentRecord, StateRecord
@@ -27,7 +29,8 @@ PREVIEW_IDS = 48
 class Request:
     """Branches to compute on the state of ``parent`` (None: from the root), on one worker.
 
-    ``recompute`` makes the path again on that worker even where copies lie elsewhere.
+    ``road`` says which segments of the path are made again there, and which one is divided; without one, only what has
+    no copy is made.
     """
 
     action: str
@@ -38,7 +41,7 @@ class Request:
     branches: tuple[Branch, ...]
     worker: str
     threads: int
-    recompute: bool = False
+    road: Alternative | None = None
 
     @property
     def path(self) -> tuple[SegmentRecord, ...]:
@@ -51,7 +54,8 @@ class Pending:
     """A request under way.
 
     ``answers`` are futures of headers: one a branch, then one for every segment of the path that is made again.
-    ``before`` says where each segment of the path lay when it was submitted.
+    ``before`` says where each segment of the path lay when it was submitted; ``halves`` are futures that only have to
+    live until the answers are there.
     """
 
     request: Request
@@ -61,6 +65,7 @@ class Pending:
     remade: list[str] = field(default_factory=list)
     past: list[tuple[str, int]] = field(default_factory=list)
     before: dict[str, bool] = field(default_factory=dict)
+    halves: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,33 +178,86 @@ class Operations:
 
     def _path(self, request: Request, pending: Pending) -> list[Any]:
         """Futures of the path's segments for a worker; what is gone (or to be made again) is submitted as recomputes."""
-        core, worker = self.core, request.worker
+        core, worker, road = self.core, request.worker, request.road
+        again = road.again if road is not None else ()
         found: list[Any] = []
         for segment in request.path:
             copies = core.catalog.copies(segment.recipe)
             here = [item for item in copies.items() if worker in item[1].workers]
-            usable = here or ([] if request.recompute else list(copies.items()))
-            if usable:
+            divided = road is not None and road.split is not None and road.split.recipe == segment.recipe
+            usable = here or list(copies.items())
+            if not usable or segment.recipe in again:
+                generation, future = self._made_again(request, pending, segment, found)
+            elif divided and not here and road is not None and road.split is not None:
+                generation, future = self._joined(request, pending, segment, found, road.split.front, usable[-1][1])
+            else:
                 generation, copy = usable[-1]
                 future = copy.future
                 if not here:
                     self.reserve_replica(copy, segment, worker)
-            else:
-                generation, key = core.catalog.next_key(segment.recipe)
-                core.catalog.budget.reserve(key, segment.nbytes, f"recomputing segment {segment.recipe[:12]}")
-                branch = Branch(segment.token_ids, Sampling(0))
-                order = self._order(request, "recompute", (segment.recipe,), (branch,))
-                where = self._where(worker)
-                future = core.client.submit(
-                    tasks.run_one, order, *found, key=key, pure=False, resources=MODEL_WORK, **where
-                )
-                core.catalog.add_copy(segment.recipe, generation, future)
-                pending.answers.append(self._meta(future, key, where))
-                pending.remade.append(segment.recipe)
             pending.before[segment.recipe] = bool(here)
             pending.past.append((segment.recipe, generation))
             found.append(future)
         return found
+
+    def _made_again(
+        self, request: Request, pending: Pending, segment: SegmentRecord, path: Sequence[Any]
+    ) -> tuple[int, Any]:
+        """A new generation of a segment, prefilled on ``path``."""
+        generation, key = self._reserved_again(segment)
+        future = self._prefilled(request, key, segment.recipe, segment.token_ids, path)
+        return generation, self._remade(request, pending, segment, generation, future)
+
+    def _joined(
+        self,
+        request: Request,
+        pending: Pending,
+        segment: SegmentRecord,
+        path: Sequence[Any],
+        n_front: int,
+        copy: Copy,
+    ) -> tuple[int, Any]:
+        """A new generation of a segment: its front prefilled on ``path`` while its back arrives from a copy."""
+        core, worker = self.core, request.worker
+        # Until they are joined both halves lie here, and the back once more where it was cut.
+        halves = 2 * segment.nbytes - n_front * core.config.bytes_per_token
+        generation, key = self._reserved_again(segment, halves)
+        sources = [name for name in copy.workers if core.address_of(name)]
+        ids = segment.token_ids[: n_front * BYTES_PER_ID]
+        front = self._prefilled(request, f"front-{key}", segment.recipe, ids, path)
+        back = core.client.submit(
+            behind, n_front, copy.future, key=f"back-{key}", pure=False, **self._where(min(sources, default=worker))
+        )
+        where = self._where(worker)
+        # The join is sent to the worker only when all its inputs exist; this makes the back travel before that.
+        arrival = core.client.submit(tasks.touch, back, key=f"arrival-{key}", pure=False, **where)
+        future = core.client.submit(joined, segment.recipe, front, back, key=key, pure=False, **where)
+        pending.halves += [front, back, arrival]
+        return generation, self._remade(request, pending, segment, generation, future)
+
+    def _reserved_again(self, segment: SegmentRecord, meanwhile: int = 0) -> tuple[int, str]:
+        """Generation and key of a new attempt, with room for it and for ``meanwhile`` bytes until it is there."""
+        budget, what = self.core.catalog.budget, f"recomputing segment {segment.recipe[:12]}"
+        generation, key = self.core.catalog.next_key(segment.recipe)
+        budget.reserve(key, segment.nbytes, what)
+        try:
+            if meanwhile:
+                budget.reserve(f"{key}@halves", meanwhile, what)
+        except BaseException:
+            budget.release(key)
+            raise
+        return generation, key
+
+    def _prefilled(self, request: Request, key: str, recipe: str, ids: bytes, path: Sequence[Any]) -> Any:
+        order = self._order(request, "recompute", (recipe,), (Branch(ids, Sampling(0)),))
+        where = self._where(request.worker)
+        return self.core.client.submit(tasks.run_one, order, *path, key=key, pure=False, resources=MODEL_WORK, **where)
+
+    def _remade(self, request: Request, pending: Pending, segment: SegmentRecord, generation: int, future: Any) -> Any:
+        key = self.core.catalog.add_copy(segment.recipe, generation, future).key
+        pending.answers.append(self._meta(future, key, self._where(request.worker)))
+        pending.remade.append(segment.recipe)
+        return future
 
     def reserve_replica(self, copy: Copy, segment: SegmentRecord, worker: str) -> None:
         """Bytes that cross to ``worker`` lie there a second time; a mapped copy takes no memory of its own."""
@@ -251,6 +309,8 @@ class Operations:
         for recipe, header in remade:
             generation = dict(pending.past)[recipe]
             catalog.placed(recipe, generation, str(header["worker"]), header["nbytes"])
+            catalog.replaced(recipe, generation, str(header["worker"]))
+        pending.halves.clear()
         catalog.reap()
         return answers
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvlab.cost.policies import oracle_of
 from kvlab.errors import InvalidInput, KVLabError, NoRoom
 from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
@@ -22,6 +23,8 @@ from kvlab.store.saved import Tables
 
 if TYPE_CHECKING:
     from kvlab.compiler.graph import Graph
+    from kvlab.cost.decide import Policy
+    from kvlab.cost.policies import Forced
     from kvlab.progress import Progress
     from kvlab.runtime.verbs import Verbs
     from kvlab.store.runs import RunFolder
@@ -127,6 +130,9 @@ class Run:
         namespace: str,
         paused: bool,
         workers: frozenset[str] | None,
+        policy: Policy,
+        overrides: Mapping[str, Forced],
+        audit: bool,
         document: dict[str, Any],
         closing: Any,
     ) -> None:
@@ -161,12 +167,16 @@ class Run:
             )
         self._conductor = Conductor(
             verbs.core,
+            verbs.planner,
             graph,
             run=self.name,
             flow=flow,
             namespace=namespace,
             gate=self._gate,
             workers=workers,
+            policy=policy,
+            overrides=overrides,
+            audit=audit,
             node_done=self._on_node_done,
             finished=self._on_finished,
         )
@@ -337,6 +347,16 @@ class Run:
         """Arrow tables of the run so far, by name."""
         self._hub.settle()
         return self._recorder.tables()
+
+    def oracle(self) -> Policy:
+        """The policy that takes for each edge the road that was the fastest when this run was audited.
+
+        Raises
+        ------
+        InvalidInput
+            If the run was made without ``audit=True``.
+        """
+        return oracle_of(self.name, self.tables["edges"].to_pylist())
 
     def at(self, k: int) -> World:
         """The world after the first ``k`` events."""

@@ -122,6 +122,11 @@ def touch(*segments: Segment) -> int:
     return sum(segment.nbytes for segment in segments if segment.tensor().flatten()[0] is not None)
 
 
+def segment_bytes(segment: Segment) -> int:
+    """Bytes of a segment where it lies; reads none of them."""
+    return segment.nbytes
+
+
 def save(folder: str, metadata: dict[str, Any], *segments: Segment) -> str:
     """Write the path's payloads to ``folder`` on this worker's machine; the folder appears whole or not at all."""
     from kvlab.store.tensors import save_payloads

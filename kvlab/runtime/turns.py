@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvlab.bench.metrics import Turn
-from kvlab.cost.decide import Alternative
+from kvlab.cost.roads import Alternative
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids, unpack_ids
 
@@ -57,9 +57,9 @@ def turn_of(
     timeline.add(worker, started, finished, node)
     ttft = (first - texts_ready_ns) / 1e9 - queue
     recomputing = sum(one["timing"]["prefill_seconds"] for one in remade)
-    how, moving, n_moved = _road(timing["past"], before, {one["recipe"] for one in remade})
+    how, moving, n_moved = _road(timing["past"], before, {one["recipe"]: one["timing"] for one in remade})
     reused = parent.n_tokens if parent is not None else 0
-    again = sum(n_ids(one["kv_ids"]) for one in remade)
+    again = sum(one["timing"].get("again_tokens", n_ids(one["kv_ids"])) for one in remade)
     prefill, decode = timing["prefill_seconds"], timing["decode_seconds"]
     total = (now_ns - states_ready_ns) / 1e9
     turn = Turn(
@@ -70,7 +70,7 @@ def turn_of(
         queue_seconds=queue,
         prefill_seconds=prefill + recomputing,
         decode_seconds=decode,
-        overhead_seconds=max(0.0, total - edge_queue - prefill - recomputing - decode - moving),
+        overhead_seconds=max(0.0, total - edge_queue - max(recomputing, moving) - prefill - decode),
         finish=header["finish"],
         worker=worker,
         token_ids=unpack_ids(header["generated"]),
@@ -78,22 +78,34 @@ def turn_of(
         prompt_tokens=reused + header["n_prompt"],
     )
     terms = {"queue": edge_queue, "transfer": moving, "prefill": recomputing, "resume": prefill}
-    terms["overhead"] = max(0.0, (first - states_ready_ns) / 1e9 - sum(terms.values()))
+    # Bytes travel while the worker is busy or computes the front of a hybrid: then the parts sum to more than passed.
+    rest = (first - states_ready_ns) / 1e9 - sum(terms.values())
+    terms["overhead"] = max(0.0, rest)
+    if rest < 0:
+        terms["overlap"] = rest
     actual = {"how": how, "worker": worker, "terms": terms, "nbytes": n_moved}
     return asdict(turn), actual
 
 
-def _road(past: list[dict[str, Any]], before: dict[str, bool], remade: set[str]) -> tuple[str, float, int]:
-    """(how the state came to the worker, seconds its bytes were on their way, bytes on a wire)."""
-    if remade:
-        return "recompute", 0.0, 0
+def _road(
+    past: list[dict[str, Any]], before: dict[str, bool], remade: dict[str, dict[str, Any]]
+) -> tuple[str, float, int]:
+    """(how the state came to the worker, seconds its bytes were on their way, bytes on a wire).
+
+    ``remade`` has the timing of what was made again, by recipe; of a divided segment it tells also of the half that moved.
+    """
     came = [one for one in past if not before.get(one["recipe"], False)]
-    moved = [one for one in came if one["arrived"] == "transfer"]
-    if moved:
-        return "transfer", max(one["seconds"] for one in moved), sum(one["nbytes"] for one in moved)
-    mapped = [one for one in came if one["arrived"] == "map"]
+    wires = [(one["seconds"], one["nbytes"]) for one in came if one["arrived"] == "transfer"]
+    wires += [(t["transfer_seconds"], t["moved_nbytes"]) for t in remade.values() if t.get("moved_nbytes")]
+    seconds, nbytes = max((s for s, _ in wires), default=0.0), sum(size for _, size in wires)
+    divided = any("again_tokens" in timing for timing in remade.values())
+    if remade:
+        return ("hybrid" if wires or divided else "recompute"), seconds, nbytes
+    if wires:
+        return "transfer", seconds, nbytes
+    mapped = [one["seconds"] for one in came if one["arrived"] == "map"]
     if mapped:
-        return "map", max(one["seconds"] for one in mapped), 0
+        return "map", max(mapped), 0
     return ("in place" if past else "recompute"), 0.0, 0
 
 
@@ -106,5 +118,6 @@ def describe_alternative(alternative: Alternative) -> dict[str, Any]:
         "terms": dict(alternative.terms),
         "nbytes": alternative.nbytes,
         "missing_tokens": alternative.missing_tokens,
+        "split": [alternative.split.recipe, alternative.split.front] if alternative.split is not None else None,
         "excluded": alternative.excluded,
     }

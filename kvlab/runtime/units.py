@@ -8,6 +8,7 @@ from typing import Any, Literal
 from kvlab.compiler.graph import Graph, Node
 from kvlab.cost.decide import Decision
 from kvlab.runtime.operations import Pending
+from kvlab.runtime.prefetch import Prefetched
 from kvlab.state.records import StateRecord
 
 Flow = Literal["state", "text"]
@@ -15,22 +16,39 @@ Flow = Literal["state", "text"]
 
 @dataclass(slots=True)
 class Unit:
-    """Nodes that are launched together: one node, or siblings as one batch."""
+    """Nodes that are launched together: one node, or siblings as one batch.
+
+    ``decision`` may be there before the launch, when siblings were divided into groups; ``passed`` says that the gate
+    has let it through.
+    """
 
     nodes: tuple[Node, ...]
     action: str = ""
     worker: str = ""
     ready_ns: int = 0
     decision: Decision | None = None
+    prefetched: Prefetched | None = None
+    passed: bool = False
     pending: Pending | None = None
     text_answer: Any = None
     tries: int = 0
     because: str | None = None
+    planned: str = ""
 
     @property
     def name(self) -> str:
         """For people."""
         return ", ".join(node.id for node in self.nodes)
+
+    @property
+    def edges(self) -> list[str]:
+        """Ids of its state edges."""
+        return [edge_id(node.parent, node.id) for node in self.nodes]
+
+
+def edge_id(source: str | None, target: str) -> str:
+    """How a state edge is called: ``planner→editor``."""
+    return f"{source or ''}→{target}"
 
 
 @dataclass(slots=True)

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from kvlab.cost.decide import Decision, Edge, Piece, decide
+from kvlab.cost.decide import CHEAPEST, Decision, Policy
+from kvlab.cost.policies import Forced, forced
+from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
 from kvlab.errors import ChecksumMismatch, ContextTooLong, InvalidInput, MergeRefused, TransferFailed
 from kvlab.runtime.core import Core
@@ -17,6 +19,7 @@ from kvlab.runtime.disk import load, save
 from kvlab.runtime.handles import Generation, KVState, require_states
 from kvlab.runtime.moving import transfer
 from kvlab.runtime.operations import Pending, Request
+from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
 from kvlab.runtime.workbench import LAB, Workbench
 from kvlab.state.identity import Sampling
@@ -33,6 +36,7 @@ class Verbs:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+        self.planner = Planner(core)
         self._bench = Workbench(core)
         self._timeline = Timeline()
         self._lock = threading.Lock()
@@ -69,8 +73,10 @@ class Verbs:
         seed: int,
         chat: bool,
         worker: str | None,
+        how: str | None,
     ) -> Generation:
         """See :meth:`KVState.resume`."""
+        policy = forced(how) if how is not None else CHEAPEST
         self._bench.require_open(state.id)
         record = state.record
         if type(max_new_tokens) is not int or type(seed) is not int or max_new_tokens < 1 or temperature < 0:
@@ -83,7 +89,14 @@ class Verbs:
         sampling = Sampling(max_new_tokens, float(temperature), seed, record.name)
         branch = Branch(ids, sampling, self.core.tokenizer.stop_ids)
         return self._turn(
-            "resume", state, record.name, branch, record.namespace, worker, conversation=record.conversation or chat
+            "resume",
+            state,
+            record.name,
+            branch,
+            record.namespace,
+            worker,
+            conversation=record.conversation or chat,
+            policy=policy,
         )
 
     def fork(self, state: KVState, n: int) -> tuple[KVState, ...]:
@@ -182,6 +195,7 @@ class Verbs:
         worker: str | None,
         *,
         conversation: bool,
+        policy: Policy = CHEAPEST,
     ) -> Generation:
         """Decide, submit, wait, register: one branch on the state ``base``, which the caller keeps alive."""
         core, parent = self.core, base.record if base is not None else None
@@ -189,17 +203,14 @@ class Verbs:
         if parent is not None:
             self._bench.revive(parent)
         action = self._bench.new_action(op)
-        decision = self._decide(action, op, parent, branch, worker)
+        decision = self._decide(action, op, parent, branch, worker, policy)
         chosen = decision.chosen
-        request = Request(
-            action, LAB, namespace, parent, (name,), (branch,), chosen.worker, core.threads_for(chosen.worker),
-            recompute=chosen.how == "recompute",
-        )  # fmt: skip
-        core.load.begin(chosen.worker, action, chosen.seconds - chosen.terms.get("queue", 0.0))
+        threads = core.threads_for(chosen.worker)
+        request = Request(action, LAB, namespace, parent, (name,), (branch,), chosen.worker, threads, chosen)
         try:
             pending, headers = self._carried_out(request, branch, f"{op} {name}".strip().capitalize())
         finally:
-            core.load.end(chosen.worker, action)
+            self.planner.release(action)
         answer = self._bench.operations.collect(pending, headers)[0]
         if parent is not None:
             core.catalog.settle(parent.id)
@@ -230,6 +241,7 @@ class Verbs:
                 remade=list(headers[1:]),
             )
         if parent is not None:
+            self.planner.learn(decision, actual)
             seconds = sum(actual["terms"].values())
             core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=actual)
         return Generation(
@@ -262,13 +274,20 @@ class Verbs:
             operations.abandon(pending)
             raise
 
-    def _decide(self, action: str, op: str, parent: StateRecord | None, branch: Branch, worker: str | None) -> Decision:
+    def _decide(
+        self, action: str, op: str, parent: StateRecord | None, branch: Branch, worker: str | None, policy: Policy
+    ) -> Decision:
         if worker is not None:
             self._bench.require_worker(worker)
-        path = tuple(Piece(s.recipe, s.n_tokens, s.nbytes) for s in parent.segments) if parent is not None else ()
         source = parent.id if parent is not None else ""
-        edge = Edge(f"{source}→{action}", source, action, path, n_ids(branch.ids))
-        decision = decide(edge, self.core.view(frozenset({worker}) if worker else None))
+        steps = branch.sampling.max_new_tokens
+        edge = Edge(f"{source}→{action}", source, action, path_of(parent), n_ids(branch.ids), 1, steps)
+        only = frozenset({worker}) if worker else None
+        decision = self.planner.plan(edge, action, only=only, policy=policy)
+        if isinstance(policy, Forced) and decision.chosen.how != policy.how:
+            self.planner.release(action)
+            roads = dict.fromkeys(f"{a.how} on {a.worker}" for a in decision.alternatives if a.excluded is None)
+            raise InvalidInput(f"{policy.how} is not open for state {source}", hint=f"open: {', '.join(roads)}")
         self.core.hub.emit(Kind.ACTION_PLANNED, LAB, action=action, worker=decision.chosen.worker, detail={"op": op})
         if parent is not None:
             self.core.hub.emit(
@@ -277,6 +296,7 @@ class Verbs:
                     "source": source, "target": action, "n_tokens": edge.n_tokens,
                     "alternatives": [describe_alternative(a) for a in decision.alternatives],
                     "chosen": decision.chosen.how, "worker": decision.chosen.worker, "reason": decision.reason,
+                    "policy": decision.policy,
                 },
             )  # fmt: skip
         return decision

@@ -15,7 +15,7 @@ from distributed import WorkerPlugin
 
 import kvlab.transport.serializers as wire
 from kvlab.runtime.engines import MODEL_THREAD, ModelSpec, engine_for
-from kvlab.runtime.keys import recipe_in
+from kvlab.runtime.keys import AUDIT, recipe_in
 from kvlab.runtime.orders import Order
 from kvlab.runtime.reporting import Reporter
 from kvlab.store.events import Kind
@@ -165,6 +165,7 @@ class KVWorker(WorkerPlugin):
         other = "to" if event == "sent" else "from"
         self.reporter.emit(
             kind,
+            recipe if recipe.startswith(AUDIT) else "",
             segment=recipe,
             worker=self.worker_name,
             nbytes=nbytes,

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     SEGMENT_RECEIVED = "segment.received"  # segment, worker (receiver), nbytes, seconds; detail: from, how
     DECISION = "decision"  # edge, agent; detail: source, target, n_tokens, alternatives, chosen, worker, reason
     DECISION_ACTUAL = "decision.actual"  # edge, seconds; detail: how, worker, nbytes, terms, because
+    DECISION_AUDIT = "decision.audit"  # edge; detail: roads [{how, worker, seconds, because}], regret
     PREFILL_CHUNK = "prefill.chunk"  # agent, worker, action, n_tokens (done); detail: total
     TOKENS = "tokens"  # agent, worker, action, n_tokens; detail: ids
     # agent, state, n_tokens (new prompt tokens), seconds (TTFT); detail: see Turn in bench/metrics.py

@@ -89,7 +89,7 @@ def state_phase(world: World, seq: int, event: Event) -> None:
 
 def decision(world: World, seq: int, event: Event) -> None:
     """It was decided how a state edge is served."""
-    told = {key: event.detail.get(key) for key in ("source", "target", "chosen", "worker", "reason")}
+    told = {key: event.detail.get(key) for key in ("source", "target", "chosen", "worker", "reason", "policy")}
     alternatives = list(event.detail.get("alternatives") or ())
     chosen = _chosen(alternatives, told["chosen"], told["worker"])
     world.add_row(
@@ -121,6 +121,13 @@ def decision_actual(world: World, seq: int, event: Event) -> None:
         because=event.detail.get("because"),
         actual_seq=seq,
     )
+
+
+def decision_audit(world: World, seq: int, event: Event) -> None:  # noqa: ARG001 - as every handler
+    """The roads not taken were taken, to be measured."""
+    row = world.find("edges", event.edge)
+    if row is not None:
+        row.update(audit=json.dumps(event.detail.get("roads") or []), regret=event.detail.get("regret"))
 
 
 def prefill_chunk(world: World, seq: int, event: Event) -> None:
@@ -202,6 +209,7 @@ WORK_HANDLERS = {
     Kind.STATE_PHASE: state_phase,
     Kind.DECISION: decision,
     Kind.DECISION_ACTUAL: decision_actual,
+    Kind.DECISION_AUDIT: decision_audit,
     Kind.PREFILL_CHUNK: prefill_chunk,
     Kind.TOKENS: tokens,
     Kind.TURN_FINISHED: turn_finished,

@@ -152,6 +152,7 @@ EDGES = _table(
         _TEXT,
         "JSON: [{how, worker, seconds, terms: {name: s}, nbytes, missing_tokens, excluded}] (predicted)",
     ),
+    ("policy", _TEXT, "which policy chose"),
     ("actual_how", _TEXT, "what was done; null while undecided"),
     ("actual_worker", _TEXT, "where"),
     ("actual_seconds", _REAL, "s: what it cost (measured)"),
@@ -159,6 +160,8 @@ EDGES = _table(
     ("actual_terms", _TEXT, "JSON: {name: s} (measured)"),
     ("because", _TEXT, "why what was done differs from what was chosen"),
     ("actual_seq", _INT, "event that said so"),
+    ("audit", _TEXT, "JSON: [{how, worker, seconds, because}]: every road really taken (measured), null without audit"),
+    ("regret", _REAL, "(chosen − best) / best of the audited roads (measured)"),
 )
 
 OPERATORS = _table(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvlab.cost.model import NEVER, CostModel, Link, PrefillCurve
+from kvlab.cost.model import NEVER, CostModel, DecodeCurve, Link, PrefillCurve
 
 POINTS = ((32, 0), (128, 0), (448, 0), (32, 448), (128, 448))
 cost = st.one_of(st.just(0.0), st.floats(1e-9, 1.0))
@@ -24,7 +24,15 @@ def relative_error(curve: PrefillCurve, points: list[tuple[int, int, float]]) ->
 
 
 def model(a: float = 0.0, b: float = 0.0, c: float = 0.0, task: float = 0.0, mapping: float = 0.0) -> CostModel:
-    return CostModel(PrefillCurve(a, b, c, 2), 0.01, Link(0.001, 1e8), mapping, task, "2026-01-01T00:00:00+00:00")
+    return CostModel(
+        PrefillCurve(a, b, c, 2),
+        DecodeCurve(0.01, 0.001, 1e-6, 2),
+        Link(0.001, 1e8),
+        mapping,
+        task,
+        {"a→b": Link(0.002, 1e6, 0.5)},
+        measured_at="2026-01-01T00:00:00+00:00",
+    )
 
 
 @pytest.mark.parametrize(

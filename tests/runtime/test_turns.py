@@ -130,10 +130,12 @@ def test_what_was_made_again_counts_as_prefilled() -> None:
 
 
 def test_an_alternative_as_plain_values_says_everything() -> None:
-    from kvlab.cost.decide import Alternative
+    from kvlab.cost.roads import Alternative, Split
 
-    told = describe_alternative(Alternative("map", "w1", {"queue": 1.0, "transfer": 0.5}, 0, 12, "too slow"))
+    told = describe_alternative(
+        Alternative("map", "w1", {"queue": 1.0, "transfer": 0.5}, 0, 12, split=Split("doc", 5), excluded="too slow")
+    )
     assert told == {
         "how": "map", "worker": "w1", "seconds": 1.5, "terms": {"queue": 1.0, "transfer": 0.5},
-        "nbytes": 0, "missing_tokens": 12, "excluded": "too slow",
+        "nbytes": 0, "missing_tokens": 12, "split": ["doc", 5], "excluded": "too slow",
     }  # fmt: skip
