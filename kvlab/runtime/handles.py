@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvlab.errors import InvalidInput
@@ -14,6 +14,7 @@ from kvlab.state.tokens import unpack_ids
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kvlab.cost.decide import Decision
     from kvlab.runtime.verbs import Verbs
 
 
@@ -210,6 +211,8 @@ class Generation:
         How the parent's K/V came to the worker: in place, map, transfer, hybrid, recompute.
     n_prefilled, n_reused
         Tokens fed, tokens reused.
+    decision
+        All alternatives with their predicted terms, the chosen one and why.
     """
 
     text: str
@@ -220,6 +223,7 @@ class Generation:
     how: str
     n_prefilled: int
     n_reused: int
+    decision: Decision = field(repr=False)
 
     def __str__(self) -> str:
         return self.text

@@ -26,7 +26,7 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
             f"state {record.id} is {entry.phase}: a transfer moves what is there and never recomputes",
             hint="resume it, which brings it back by the cheapest road",
         )
-    found = [(segment, *_a_copy(bench, segment)) for segment in record.segments]
+    found = [(segment, *_a_copy(bench, segment, worker)) for segment in record.segments]
     missing = [item for item in found if worker not in item[2].workers]
     for segment, _, copy in missing:
         bench.operations.reserve_replica(copy, segment, worker)
@@ -60,24 +60,30 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
     return state
 
 
-def _a_copy(bench: Workbench, segment: SegmentRecord) -> tuple[int, Any]:
+def _a_copy(bench: Workbench, segment: SegmentRecord, worker: str) -> tuple[int, Any]:
+    """The newest copy on ``worker``, else the newest anywhere, with its generation."""
     copies = bench.core.catalog.copies(segment.recipe)
     if not copies:
         raise StateGone(f"segment {segment.recipe[:12]} has no copy", hint="resume the state: it is recomputed")
-    return max(copies.items())
+    here = {generation: copy for generation, copy in copies.items() if worker in copy.workers}
+    return max((here or copies).items())
 
 
 def _leave_others(
     bench: Workbench, found: list[tuple[SegmentRecord, int, Any]], worker: str, record: StateRecord
 ) -> None:
     """Copy, then delete: replicas elsewhere go, but for segments that other states have in their paths."""
-    for segment, _, copy in found:
+    for segment, generation, copy in found:
         shared = any(
             segment in entry.record.segments and entry.record.id != record.id and entry.phase is Phase.RESIDENT
             for entry in bench.core.catalog.states()
         )
+        if shared:
+            continue
+        for other in bench.core.catalog.copies(segment.recipe).keys() - {generation}:
+            bench.core.catalog.discard_copy(segment.recipe, other)
         others = copy.workers - {worker}
-        if others and not shared:
+        if others:
             addresses = [address for name in others for address in bench.core.address_of(name)]
             drop_replicas(bench.core.client, copy.key, addresses)
             copy.workers.difference_update(others)

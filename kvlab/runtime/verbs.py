@@ -253,6 +253,7 @@ class Verbs:
             how=actual["how"],
             n_prefilled=turn["n_prefilled"],
             n_reused=turn["n_reused"],
+            decision=decision,
         )
 
     def _carried_out(self, request: Request, branch: Branch, label: str) -> tuple[Pending, list[dict[str, Any]]]:
