@@ -144,6 +144,8 @@ def _add_worker_command(commands: Any) -> None:
     worker.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: %(default)s)")
     worker.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 (default: fitting the device)")
     worker.add_argument("--same-host", choices=("map", "frames"), default="map", help="how states cross this host")
+    worker.add_argument("--link-rate", metavar="RATE", help="pace frames to each other worker, e.g. '120 Mbit/s'")
+    worker.add_argument("--link-latency", metavar="TIME", help="of a paced link, e.g. '2 ms'")
     worker.add_argument("--local-directory", metavar="DIR", help="for what Dask writes to disk")
     worker.add_argument("--watch-stdin", action="store_true", help="end when standard input is closed")
     worker.set_defaults(command=_worker)
@@ -229,7 +231,11 @@ def _worker(chosen: argparse.Namespace) -> int:
     from kvlab.engine.models import resolve
     from kvlab.runtime.engines import ModelSpec
     from kvlab.runtime.worker_process import main as serve
+    from kvlab.transport.link_pace import parse_pace
 
+    pace = parse_pace(chosen.link_rate, chosen.link_latency)
+    if pace is not None and chosen.same_host != "frames":
+        raise InvalidInput("--link-rate paces frames, and this worker maps", hint="add --same-host frames")
     folder = chosen.model_path or str(resolve(chosen.model))
     model = ModelSpec(chosen.model, folder, chosen.device, chosen.dtype)
     return serve(
@@ -237,6 +243,7 @@ def _worker(chosen: argparse.Namespace) -> int:
         model,
         name=chosen.name,
         same_host=chosen.same_host,
+        pace=pace,
         local_directory=chosen.local_directory,
         watch_stdin=chosen.watch_stdin,
     )

@@ -32,12 +32,15 @@ from kvlab.transport.segment import Header, Segment, checksum
 if TYPE_CHECKING:
     from kvlab.engine.torch_engine import TorchEngine
 
-FORMAT = 3
+FORMAT = 4
 MAX_AGE_DAYS = 30
 POINTS = ((32, 0), (128, 0), (448, 0), (32, 448), (128, 448))
 """(new tokens, past tokens) at which the prefill curve is measured; as far as the model has positions."""
 DECODE_STEPS = 12
-LINK_TOKENS = (16, 512)
+MAP_TOKENS = 16
+LINK_TOKENS = (1, 2, 8, 64, 512)
+"""Sizes of segments with which a link is measured, in this order, until one takes :data:`LONG_SECONDS`."""
+LONG_SECONDS = 0.3
 REPEATS = 2
 
 
@@ -89,14 +92,27 @@ def calibrate(core: Core, cores: int) -> CostModel:
     measured = client.submit(prefill_points, cores, pure=False, workers=first).result()
     task = _median(lambda: client.submit(nothing, pure=False, workers=first).result(), 7)
     curve = PrefillCurve.fit(measured["points"], measured["threads"])
-    small, large = (n * core.config.bytes_per_token for n in LINK_TOKENS)
-    # The client announces no probe, so what it gathers comes as frames, also where workers map from each other.
-    t_small, t_large = (max(_gather_seconds(core, names[0], n), 1e-4) for n in LINK_TOKENS)
-    rate = (large - small) / max(t_large - t_small, 1e-4)
-    link = Link(max(t_small - small / rate, 1e-4), rate)
-    mapped = max(_move_seconds(core, names[0], names[1], LINK_TOKENS[0]) - task, 1e-4) if len(names) > 1 else 0.0
+    if len(names) > 1 and (core.same_host == "frames" or len({core.workers[name].host for name in names[:2]}) > 1):
+        link = _link(core, lambda n: _move_seconds(core, names[0], names[1], n) - task)
+        crossing = link.t0
+    else:
+        # The client announces no probe, so what it gathers comes as frames, also where workers map from each other.
+        link = _link(core, lambda n: _gather_seconds(core, names[0], n))
+        crossing = max(_move_seconds(core, names[0], names[1], MAP_TOKENS) - task, 1e-4) if len(names) > 1 else 0.0
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    return CostModel(curve, measured["decode_seconds"], link, mapped, task, stamp)
+    return CostModel(curve, measured["decode_seconds"], link, crossing, task, stamp)
+
+
+def _link(core: Core, seconds_of: Callable[[int], float]) -> Link:
+    """The line through the smallest and the largest probe; on a slow link the largest is a small one."""
+    found: list[tuple[int, float]] = []
+    for n_tokens in LINK_TOKENS:
+        found.append((n_tokens * core.config.bytes_per_token, max(seconds_of(n_tokens), 1e-4)))
+        if len(found) > 1 and found[-1][1] > LONG_SECONDS:
+            break
+    (small, t_small), (large, t_large) = found[0], found[-1]
+    rate = (large - small) / max(t_large - t_small, 1e-4)
+    return Link(max(t_small - small / rate, 1e-4), rate)
 
 
 def calibrated(core: Core, cores: int) -> CostModel:
@@ -121,6 +137,7 @@ def _key(core: Core, cores: int) -> str:
     import transformers
 
     parts = [platform.node(), platform.machine(), platform.processor(), str(cores), str(FORMAT), core.same_host]
+    parts.append(repr(core.pace))
     parts += [
         core.model.weights,
         core.config.dtype,
@@ -152,6 +169,8 @@ def _move_seconds(core: Core, source: str, target: str, n_tokens: int) -> float:
         started = time.perf_counter()
         core.client.submit(touch, made, pure=False, workers=core.address_of(target)).result()
         seconds.append(time.perf_counter() - started)
+        if seconds[-1] > LONG_SECONDS:
+            break  # what is left of an accident does not show in so much
     return min(seconds)
 
 

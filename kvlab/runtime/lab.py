@@ -33,6 +33,7 @@ from kvlab.store.environment import environment
 from kvlab.store.graph_document import graph_document
 from kvlab.store.runs import list_runs, new_run_folder
 from kvlab.store.saved import SavedRun
+from kvlab.transport.link_pace import LinkPace, parse_pace
 from kvlab.workflow.workflow import Workflow
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,9 @@ class Lab(metaclass=Remembered):
         False runs the workers inside this process.
     same_host
         ``"map"`` lets workers of one host map each other's states; ``"frames"`` sends bytes, as between hosts.
+    link_rate, link_latency
+        With ``same_host="frames"``: pace what a worker sends to each other worker, e.g. to ``"120 Mbit/s"`` (a number
+        is bit/s) and ``"2 ms"`` a message (a number is seconds). The frames are real; the sender holds them back.
     prefill_chunk
         Tokens a prefill does between two reports of progress.
     progress
@@ -79,6 +83,8 @@ class Lab(metaclass=Remembered):
     def check(cls, arguments: dict[str, Any]) -> None:
         """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
         _check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
+        names = ("link_rate", "link_latency", "address", "same_host", "processes")
+        _pace(**{name: arguments[name] for name in names})
         parse_budget(arguments["kv_budget"])
         describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
 
@@ -94,6 +100,8 @@ class Lab(metaclass=Remembered):
         dtype: str = "auto",
         processes: bool = True,
         same_host: SameHost = "map",
+        link_rate: str | float | None = None,
+        link_latency: str | float | None = None,
         prefill_chunk: int = 1024,
         progress: Progress = SHOWN,
     ) -> None:
@@ -113,6 +121,7 @@ class Lab(metaclass=Remembered):
                 chunk=prefill_chunk,
                 budget_bytes=self._budget_bytes,
                 progress=progress,
+                pace=_pace(link_rate, link_latency, address, same_host, processes=processes),
             )
             cluster = opening.cluster(address, workers, processes=processes)
             opened.callback(cluster.close)
@@ -178,6 +187,7 @@ class Lab(metaclass=Remembered):
         # Only states made in this run are reused, so that its figures stand alone.
         namespace = f"{self.core.namespace}/{folder.path.name}"
         marks = self._log_marks()
+        pace = self.core.pace
         document = {
             "name": workflow.name,
             "flow": flow,
@@ -188,6 +198,8 @@ class Lab(metaclass=Remembered):
             "lab": {
                 "workers": sorted(chosen or self.core.workers),
                 "same_host": self.core.same_host,
+                "link_rate_bits": pace.bits_per_second if pace else None,
+                "link_latency_seconds": pace.latency_seconds if pace else None,
                 "kv_budget_bytes": self._budget_bytes,
                 "prefill_chunk": self.core.chunk,
                 "cost": self.core.cost.as_dict(),
@@ -306,8 +318,9 @@ class Lab(metaclass=Remembered):
             return "<closed lab>"
         living = [entry for entry in self.core.catalog.states() if entry.phase is Phase.RESIDENT]
         used = self.core.catalog.budget.used_bytes
+        paced = f"links paced to {self.core.pace}, " if self.core.pace else ""
         return (
-            f"<lab: {self.card.name} on {len(self.core.workers)} workers, {len(living)} states, "
+            f"<lab: {self.card.name} on {len(self.core.workers)} workers, {paced}{len(living)} states, "
             f"{used / 2**20:.1f} of {self._budget_bytes / 2**20:.0f} MiB of K/V>"
         )
 
@@ -326,6 +339,35 @@ def _check(workers: int, same_host: str, prefill_chunk: int, dtype: str) -> None
         raise InvalidInput(f"dtype={dtype!r}", hint=f"one of: auto, {', '.join(DTYPE_BYTES)}")
     if prefill_chunk < 1:
         raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
+
+
+def _pace(
+    link_rate: str | float | None,
+    link_latency: str | float | None,
+    address: str | None,
+    same_host: str,
+    *,
+    processes: bool,
+) -> LinkPace | None:
+    pace = parse_pace(link_rate, link_latency)
+    if pace is None:
+        return None
+    if address is not None:
+        raise InvalidInput(
+            f"link_rate={link_rate!r} with the workers of {address}: a lab paces only workers that it starts",
+            hint="leave out the address, or the link_rate",
+        )
+    if not processes:
+        raise InvalidInput(
+            f"link_rate={link_rate!r} with processes=False: workers in one process send each other nothing",
+            hint="leave out processes=False",
+        )
+    if same_host != "frames":
+        raise InvalidInput(
+            f"link_rate={link_rate!r} with same_host={same_host!r}: a state that is mapped crosses no link",
+            hint=f'Lab(same_host="frames", link_rate={link_rate!r})',
+        )
+    return pace
 
 
 def _at_exit(close: Callable[[], None]) -> None:
