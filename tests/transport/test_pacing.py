@@ -105,8 +105,11 @@ class Arrivals:
             self.samples.append((time.monotonic(), self.total))
 
     def never_ahead_of(self, rate: float, started: float) -> None:
-        """A sample is taken after its bytes came, so a busy machine can only make them look later."""
-        assert len(self.samples) > 10
+        """A sample is taken after its bytes came, so a busy machine can only make them look later.
+
+        Many samples: the bytes were spread out, not held back and sent at once (a read takes up to 64 KiB).
+        """
+        assert len(self.samples) > PAYLOAD >> 15
         for when, nbytes in self.samples:
             assert nbytes <= rate * (when - started) + CHUNK
 
@@ -141,23 +144,16 @@ async def _send_payload(comm: Any) -> None:
 
 def test_bytes_arrive_along_the_line_of_the_rate_and_all_of_them() -> None:
     arrivals = Arrivals()
-    took = 0.0
 
     async def receive(opened: Any) -> None:
-        nonlocal took
         started = time.monotonic()
         comm = await opened("b")
         await arrivals.read(comm, PAYLOAD)
-        took = time.monotonic() - started
         arrivals.never_ahead_of(RATE, started)
         comm.abort()
 
     played(_until_closed(_send_payload), receive)
     assert arrivals.total >= PAYLOAD
-    # A third of what it took is far from the end: the bytes were spread out, not held back and sent at once.
-    early = max(nbytes for when, nbytes in arrivals.samples if when - arrivals.samples[0][0] < took / 2)
-    assert PAYLOAD / 8 < early < PAYLOAD * 7 / 8
-    assert took >= PAYLOAD / RATE - CHUNK / RATE
 
 
 def _until_closed(serve: Serve) -> Serve:
@@ -190,19 +186,20 @@ def test_two_messages_to_one_peer_share_its_rate() -> None:
 
 
 def test_two_peers_have_a_link_each() -> None:
-    """As long as one of them has received half of what it gets, the other has received more than a shared link allows."""
+    """Together they get more than one link could have carried by then, each by itself never does."""
     names = ("b", "c")
     one_by_one = {name: Arrivals() for name in names}
 
     async def receive(opened: Any) -> None:
-        comms = {name: await opened(name) for name in names}
         started = time.monotonic()
+        comms = {name: await opened(name) for name in names}
         await asyncio.gather(*(one_by_one[name].read(comms[name], PAYLOAD) for name in names))
-        took = time.monotonic() - started
         for name in names:
-            one_by_one[name].never_ahead_of(RATE, started - 0.5)  # the first began before both were connected
+            one_by_one[name].never_ahead_of(RATE, started)
             comms[name].abort()
-        assert took < 1.5 * PAYLOAD / RATE < 2 * PAYLOAD / RATE
+        b, c = (one_by_one[name].samples for name in names)
+        together = [(when, n + max((m for then, m in c if then <= when), default=0)) for when, n in b]
+        assert any(nbytes > RATE * (when - started) + 4 * CHUNK for when, nbytes in together)
 
     backend = played(_until_closed(_send_payload), receive)
     assert backend.links.to("b") is not backend.links.to("c")
@@ -231,7 +228,8 @@ def test_latency_comes_once_a_message_and_before_its_first_byte() -> None:
         await arrivals.read(comm, PAYLOAD)
         comm.abort()
         assert arrivals.samples[0][0] - started >= 0.3
-        assert arrivals.samples[-1][0] - started < 2 * 0.3 + 3 * PAYLOAD / (20 * RATE)
+        # Seven chunks, but one latency.
+        assert arrivals.samples[-1][0] - arrivals.samples[0][0] < 3 * 0.3
 
     played(_until_closed(_send_payload), receive, LinkPace(20 * RATE, 0.3))
 
