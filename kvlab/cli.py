@@ -78,6 +78,16 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("run", metavar="RUN", help="folder of the run, or its name")
     inspect.set_defaults(command=_inspect)
 
+    calibrate = commands.add_parser("calibrate", help="measure what prefill, decode and links take on this machine")
+    calibrate.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
+    calibrate.add_argument("--workers", type=_positive, default=2, metavar="N", help="processes (default: %(default)s)")
+    calibrate.add_argument(
+        "--same-host", choices=("map", "frames"), default="frames", help="how states cross this host"
+    )
+    calibrate.add_argument("--link-rate", metavar="RATE", help="pace frames to each other worker, e.g. '120 Mbit/s'")
+    calibrate.add_argument("--link-latency", metavar="TIME", help="of a paced link, e.g. '2 ms'")
+    calibrate.set_defaults(command=_calibrate)
+
     _add_model_commands(commands)
     _add_runs_commands(commands)
     _add_bench_commands(commands)
@@ -131,6 +141,11 @@ def _add_bench_commands(commands: Any) -> None:
         "--quick", action="store_true", help="one round instead of three: to see that it works, not to cite"
     )
     engine.set_defaults(command=_bench_engine)
+    crossover = actions.add_parser("crossover", help="transfer, recompute and hybrid over slow and fast links")
+    crossover.add_argument("--out", type=Path, required=True, metavar="DIR")
+    crossover.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
+    crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds: 10 minutes, not 40")
+    crossover.set_defaults(command=_bench_crossover)
 
 
 def _add_worker_command(commands: Any) -> None:
@@ -144,6 +159,8 @@ def _add_worker_command(commands: Any) -> None:
     worker.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: %(default)s)")
     worker.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 (default: fitting the device)")
     worker.add_argument("--same-host", choices=("map", "frames"), default="map", help="how states cross this host")
+    worker.add_argument("--link-rate", metavar="RATE", help="pace frames to each other worker, e.g. '120 Mbit/s'")
+    worker.add_argument("--link-latency", metavar="TIME", help="of a paced link, e.g. '2 ms'")
     worker.add_argument("--local-directory", metavar="DIR", help="for what Dask writes to disk")
     worker.add_argument("--watch-stdin", action="store_true", help="end when standard input is closed")
     worker.set_defaults(command=_worker)
@@ -225,11 +242,41 @@ def _bench_engine(chosen: argparse.Namespace) -> None:
     print(chosen.out / "summary.json")
 
 
+def _bench_crossover(chosen: argparse.Namespace) -> None:
+    from kvlab import progress
+    from kvlab.bench.crossover import run
+
+    run(chosen.out, chosen.model, quick=chosen.quick, say=progress.say)
+    print(chosen.out / "summary.json")
+
+
+def _calibrate(chosen: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from kvlab.display.calibration import calibration_tables
+    from kvlab.runtime.lab import Lab
+
+    with Lab(
+        model=chosen.model,
+        workers=chosen.workers,
+        same_host=chosen.same_host,
+        link_rate=chosen.link_rate,
+        link_latency=chosen.link_latency,
+        calibrate=True,
+    ) as lab:
+        pace = str(lab.core.pace) if lab.core.pace is not None else ""
+        Console().print(calibration_tables(lab.core.cost, lab.card.name, lab.core.config.bytes_per_token, pace))
+
+
 def _worker(chosen: argparse.Namespace) -> int:
     from kvlab.engine.models import resolve
     from kvlab.runtime.engines import ModelSpec
     from kvlab.runtime.worker_process import main as serve
+    from kvlab.transport.link_pace import parse_pace
 
+    pace = parse_pace(chosen.link_rate, chosen.link_latency)
+    if pace is not None and chosen.same_host != "frames":
+        raise InvalidInput("--link-rate paces frames, and this worker maps", hint="add --same-host frames")
     folder = chosen.model_path or str(resolve(chosen.model))
     model = ModelSpec(chosen.model, folder, chosen.device, chosen.dtype)
     return serve(
@@ -237,6 +284,7 @@ def _worker(chosen: argparse.Namespace) -> int:
         model,
         name=chosen.name,
         same_host=chosen.same_host,
+        pace=pace,
         local_directory=chosen.local_directory,
         watch_stdin=chosen.watch_stdin,
     )

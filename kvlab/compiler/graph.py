@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kvlab.state.identity import Sampling
 from kvlab.state.tokens import n_ids
+
+if TYPE_CHECKING:
+    from kvlab.cost.forecast import Forecast
 
 NodeKind = Literal["materialize", "resume", "merge"]
 
@@ -126,6 +129,8 @@ class Graph:
     siblings: tuple[tuple[str, ...], ...] = ()
     """Groups of nodes with one parent that become ready together: one task when placed on one worker."""
     warnings: tuple[str, ...] = ()
+    forecast: Forecast | None = field(default=None, repr=False, compare=False)
+    """What it will cost on a calibrated machine; the compiler itself knows no machine."""
     by_id: dict[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

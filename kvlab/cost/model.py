@@ -111,7 +111,7 @@ class CostModel:
     frames
         Bytes between two workers whose pair was not measured by itself.
     map_seconds
-        What mapping a segment adds to a task.
+        What it adds to a task that a segment lies on another worker: mapping it, or a link's ``t0`` where nothing is mapped.
     task_seconds
         Round trip of an empty task.
     links

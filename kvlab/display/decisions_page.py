@@ -8,6 +8,7 @@ from typing import Any
 
 from kvlab.display.drawing import actual_terms_of, alternatives_of
 from kvlab.display.html import Html, decision_html, html_table, text
+from kvlab.display.inequality import FORMULA, inequalities
 from kvlab.display.look import decision_token
 from kvlab.display.quantities import NONE, bytes_text, count_text, seconds_text
 from kvlab.store.fold import Row
@@ -15,7 +16,7 @@ from kvlab.store.fold import Row
 BAR = 90
 """Width in px of the bar of the slowest alternative of an edge."""
 
-TERM_ORDER = ("queue", "transfer", "prefill", "resume", "decode", "overhead")
+TERM_ORDER = ("queue", "link queue", "transfer", "prefill", "resume", "decode", "overhead", "overlap")
 
 
 def decisions_html(edges: Iterable[Row]) -> Html:
@@ -60,9 +61,11 @@ def _block(row: Row) -> str:
     if changed:
         because = text(row["because"] or "no reason was given")
         why = Html(f'{why} <span class="warning">Planned {text(row["chosen"])}, did {text(did)}: {because}</span>')
+    told = inequalities(row)
+    formulas = "".join(f'<p class="muted formula">{text(line)}</p>' for line in ([FORMULA, *told] if told else ()))
     return (
         f'<details open data-kv-decision="{text(row["edge"])}"><summary>{head}</summary>'
-        f'<p class="muted why">{why}</p><div class="wide">{html_table(cells, headers, numeric)}</div></details>'
+        f'<p class="muted why">{why}</p>{formulas}<div class="wide">{html_table(cells, headers, numeric)}</div></details>'
     )
 
 

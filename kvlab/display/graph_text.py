@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvlab.display.look import SHAPES
-from kvlab.display.quantities import count_text
+from kvlab.display.quantities import count_text, seconds_text
 
 if TYPE_CHECKING:
     from kvlab.compiler.graph import Graph, Node
@@ -43,4 +43,22 @@ def graph_text(graph: Graph) -> str:
 
     for node in children.get(None, []):
         show(node, "", last=True, root=True)
-    return "\n".join([*rows, *(f"⚠ {warning}" for warning in graph.warnings)])
+    return "\n".join([*rows, *forecast_lines(graph), *(f"⚠ {warning}" for warning in graph.warnings)])
+
+
+def forecast_lines(graph: Graph) -> list[str]:
+    """T_agent = T_prefill + T_decode + Ω of all agents, in both flows: predicted, with answers at full length."""
+    found = graph.forecast
+    if found is None or not found.speaking:
+        return []
+    k = len(found.speaking)
+    mean = sum(agent.text_prefill for agent in found.speaking) / k
+    decode = sum(agent.decode for agent in found.speaking)
+    prefill = sum(agent.state_prefill for agent in found.agents)
+    text = f"k·T_prefill + Σ T_decode + Ω = {k} · {seconds_text(mean)} + {seconds_text(decode)}"
+    state = f"Σ T_prefill + Σ T_decode + Ω = {seconds_text(prefill)} + {seconds_text(decode)}"
+    spent = [sum(agent.overhead for agent in agents) for agents in (found.speaking, found.agents)]
+    return [
+        f"T_text ≈ {text} + {seconds_text(spent[0])} = {seconds_text(found.text_seconds)} of work (predicted)",
+        f"T_state ≈ {state} + {seconds_text(spent[1])} = {seconds_text(found.state_seconds)} of work (predicted)",
+    ]

@@ -66,7 +66,9 @@ def lab_html(lab: Lab) -> str:
         for row in states
     ]  # fmt: skip
     headers = ("state", "name", "phase", "tokens", "own K/V", "on", "held by")
-    return _cell(f"<p>{escape(lab.card.name)} on {', '.join(lab.workers)}</p>{html_table(rows, headers, (3, 4))}")
+    paced = f", links paced to {lab.core.pace}" if lab.core.pace else ""
+    told = escape(f"{lab.card.name} on {', '.join(lab.workers)}{paced}")
+    return _cell(f"<p>{told}</p>{html_table(rows, headers, (3, 4))}")
 
 
 def _cell(body: str) -> str:

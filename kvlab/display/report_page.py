@@ -12,6 +12,7 @@ from kvlab.display.decisions_page import decisions_html
 from kvlab.display.describe import run_line
 from kvlab.display.graph_picture import run_svg
 from kvlab.display.html import Html, html_table, style, text
+from kvlab.display.inequality import flow_line
 from kvlab.display.memory_picture import memory_svg
 from kvlab.display.quantities import bytes_text, count_text, ratio, ratio_text, seconds_text
 from kvlab.display.report_runs import Told
@@ -30,7 +31,7 @@ _PAGE_STYLE = (
     ".kv .wide,.kv .picture{overflow-x:auto;margin:0 0 14px}"
     ".kv details{border-top:1px solid var(--kv-rule);padding:8px 0 4px}"
     ".kv summary{cursor:pointer;padding:2px 0}.kv summary .edge{font-weight:600;margin-right:14px}"
-    ".kv summary .kv-how{margin-right:14px}.kv .why{margin:2px 0 8px 16px}.kv details .wide{margin-left:16px}"
+    ".kv summary .kv-how{margin-right:14px}.kv .why{margin:2px 0 8px 16px}.kv details .wide{margin-left:16px}.kv details .formula{margin:0 0 2px 16px}.kv details .formula+.wide{margin-top:8px}"
     ".kv details .kv-table{font-size:12px}.kv .did{font-weight:600}"
     ".kv .tag{font-size:10.5px;color:var(--kv-muted);border:1px solid var(--kv-rule);border-radius:3px;padding:0 5px}"
     ".kv .picture .kv-pic{margin-left:-18px;max-width:none!important}.kv .wide .kv-table td{white-space:nowrap}"
@@ -63,6 +64,7 @@ def page(told: Told) -> str:
         *(f'<div class="picture">{run_svg(run)}</div>' for _, run in told.side_by_side),
         *_timeline(told),
         "<h2>Decisions</h2>",
+        *_flows(told),
         decisions_html(world_of(told.subject).rows["edges"]),
         "<h2>Memory and bytes</h2>",
         _memory(told),
@@ -150,6 +152,13 @@ def _figures(told: Told) -> str:
         if value is not None
     )
     return f'<div class="figures">{"".join(cells)}</div>'
+
+
+def _flows(told: Told) -> Iterable[str]:
+    """What each flow's work came to, as AAFLOW+ sums it."""
+    lines = dict.fromkeys(flow_line(world) for _, world in told.labelled)
+    for line in filter(None, lines):
+        yield f'<p class="muted formula">{text(line)}</p>'
 
 
 def _timeline(told: Told) -> list[str]:

@@ -9,6 +9,7 @@ from kvlab.display.comparison import Comparison, RunFigures, compare, run_figure
 from kvlab.display.worlds import Shown, world_of
 from kvlab.errors import InvalidInput
 from kvlab.store.fold import World
+from kvlab.transport.link_pace import LinkPace
 
 _TOLD = ("command", "seed", "git", "environment", "model", "config", "namespace", "lab")
 
@@ -92,7 +93,10 @@ class Told:
         parts += [f"{machine['cores']} cores"] if machine.get("cores") else []
         parts += [f"{n_workers} workers"] if n_workers else []
         parts += [f"same host: {lab['same_host']}"] if lab.get("same_host") else []
-        parts += [f"link rate: {lab['link_rate']} (paced)"] if lab.get("link_rate") else []
+        if lab.get("link_rate_bits"):
+            parts.append(
+                f"links paced to {LinkPace(lab['link_rate_bits'] / 8, lab.get('link_latency_seconds') or 0.0)}"
+            )
         line = " · ".join(str(part) for part in parts if part)
         return [line] if line else []
 

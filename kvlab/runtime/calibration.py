@@ -26,7 +26,7 @@ MAX_AGE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class Kept:
     """One kind of measurement in the cache: what it holds for, and where it lies."""
 
     kind: str
@@ -34,6 +34,7 @@ class _Kept:
 
     @property
     def path(self) -> Path:
+        """Where it lies in the cache."""
         parts = [f"{name}={value}" for name, value in sorted(self.holds_for.items())]
         return cache_dir() / "calibration" / f"{self.kind}-{sha256_hex(*parts)[:24]}.json"
 
@@ -72,7 +73,7 @@ class _Kept:
 
 def calibrated(core: Core, cores: int) -> CostModel:
     """What is kept of this machine and model where it is fresh; the rest measured now, in a few seconds, and kept."""
-    compute_kept, links_kept = _kept(core, cores)
+    compute_kept, links_kept = kept(core, cores)
     compute, links = compute_kept.read(core.progress.say), links_kept.read(core.progress.say)
     if compute is None:
         with core.progress.task(f"Measuring prefill and decode of {core.model.name} on this machine (once)"):
@@ -87,7 +88,7 @@ def calibrated(core: Core, cores: int) -> CostModel:
 
 def calibrate(core: Core, cores: int) -> CostModel:
     """Measure everything thoroughly now (within half a minute), and keep it."""
-    compute_kept, links_kept = _kept(core, cores)
+    compute_kept, links_kept = kept(core, cores)
     with core.progress.task(f"Measuring prefill and decode of {core.model.name} on this machine"):
         compute = asdict(measure_compute(core, cores, THOROUGH))
     with core.progress.task("Measuring the links between workers"):
@@ -96,7 +97,8 @@ def calibrate(core: Core, cores: int) -> CostModel:
     return _model(compute, links)
 
 
-def _kept(core: Core, cores: int) -> tuple[_Kept, _Kept]:
+def kept(core: Core, cores: int) -> tuple[Kept, Kept]:
+    """What is kept of this lab's machine and model: of its compute, and of its links."""
     import distributed
     import torch
     import transformers
@@ -115,9 +117,10 @@ def _kept(core: Core, cores: int) -> tuple[_Kept, _Kept]:
         **machine,
         "distributed": distributed.__version__,
         "same host": core.same_host,
+        "pace": str(core.pace) if core.pace is not None else "",
         "workers": ", ".join(sorted(f"{worker.name}@{worker.host}" for worker in core.workers.values())),
     }
-    return _Kept("compute", machine), _Kept("links", joined)
+    return Kept("compute", machine), Kept("links", joined)
 
 
 def _model(compute: dict[str, Any], links: dict[str, Any]) -> CostModel:

@@ -22,6 +22,7 @@ from kvlab.runtime import dask_settings, worker_process
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.orders import MODEL_WORK
 from kvlab.runtime.worker_process import THREADS
+from kvlab.transport.link_pace import LinkPace
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +47,13 @@ class Cluster(Protocol):
 class LocalWorkers:
     """A scheduler in this process and workers in processes of their own, on 127.0.0.1."""
 
-    def __init__(self, model: ModelSpec, n_workers: int, same_host: str, folder: Path) -> None:
+    def __init__(
+        self, model: ModelSpec, n_workers: int, same_host: str, folder: Path, pace: LinkPace | None = None
+    ) -> None:
         dask_settings.apply()
         from distributed import Client, LocalCluster
 
-        self._model, self._same_host, self._folder = model, same_host, folder
+        self._model, self._same_host, self._pace, self._folder = model, same_host, pace, folder
         self._closing = threading.Event()
         self._restarts: Counter[str] = Counter()
         self._ended: dict[str, int] = {}
@@ -70,7 +73,9 @@ class LocalWorkers:
     def _start(self, name: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{name}.log"
-        line = worker_process.command(self._address, self._model, name, self._same_host, self._folder / "dask")
+        line = worker_process.command(
+            self._address, self._model, name, self._same_host, self._pace, self._folder / "dask"
+        )
         environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
         with log.open("ab") as sink:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line

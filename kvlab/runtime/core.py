@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kvlab.runtime.catalog import Catalog
     from kvlab.runtime.hub import Hub
     from kvlab.state.identity import KVConfig, ModelIdentity
+    from kvlab.transport.link_pace import LinkPace
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Core:
     workers: dict[str, WorkerSeen]
     progress: Progress
     cost: CostModel = UNMEASURED
+    pace: LinkPace | None = None
     load: Load = field(default_factory=Load)
     closed: bool = False
 

@@ -8,12 +8,14 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from kvlab.compiler.compile import compile_workflow
 from kvlab.compiler.graph import Graph
 from kvlab.cost.decide import Policy
+from kvlab.cost.forecast import forecast
 from kvlab.cost.policies import Forced, forced, policy_named
 from kvlab.engine.models import ModelCard, describe, resolve
 from kvlab.errors import InvalidInput, StateGone
@@ -36,6 +38,7 @@ from kvlab.store.environment import environment
 from kvlab.store.graph_document import graph_document
 from kvlab.store.runs import list_runs, new_run_folder
 from kvlab.store.saved import SavedRun
+from kvlab.transport.link_pace import LinkPace, parse_pace
 from kvlab.workflow.workflow import Workflow
 
 logger = logging.getLogger(__name__)
@@ -67,6 +70,11 @@ class Lab(metaclass=Remembered):
         False runs the workers inside this process.
     same_host
         ``"map"`` lets workers of one host map each other's states; ``"frames"`` sends bytes, as between hosts.
+    link_rate, link_latency
+        With ``same_host="frames"``: pace what a worker sends to each other worker, e.g. to ``"120 Mbit/s"`` (a number
+        is bit/s) and ``"2 ms"`` a message (a number is seconds). The frames are real; the sender holds them back.
+    calibrate
+        Measure prefill, decode and links thoroughly (half a minute) instead of using what is kept of this machine.
     prefill_chunk
         Tokens a prefill does between two reports of progress.
     progress
@@ -82,6 +90,8 @@ class Lab(metaclass=Remembered):
     def check(cls, arguments: dict[str, Any]) -> None:
         """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
         _check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
+        names = ("link_rate", "link_latency", "address", "same_host", "processes")
+        _pace(**{name: arguments[name] for name in names})
         parse_budget(arguments["kv_budget"])
         describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
 
@@ -97,6 +107,9 @@ class Lab(metaclass=Remembered):
         dtype: str = "auto",
         processes: bool = True,
         same_host: SameHost = "map",
+        link_rate: str | float | None = None,
+        link_latency: str | float | None = None,
+        calibrate: bool = False,
         prefill_chunk: int = 1024,
         progress: Progress = SHOWN,
     ) -> None:
@@ -116,6 +129,8 @@ class Lab(metaclass=Remembered):
                 chunk=prefill_chunk,
                 budget_bytes=self._budget_bytes,
                 progress=progress,
+                calibrate=calibrate,
+                pace=_pace(link_rate, link_latency, address, same_host, processes=processes),
             )
             cluster = opening.cluster(address, workers, processes=processes)
             opened.callback(cluster.close)
@@ -132,18 +147,19 @@ class Lab(metaclass=Remembered):
         """G_s of a workflow: what will run, what state and text flow, what must be recomputed and why. Runs nothing.
 
         A shared prefix shorter than ``min_shared_tokens`` is no state of its own; by default, one whose repeated
-        prefill is cheaper on this machine than another task.
+        prefill is cheaper on this machine than another task. The graph carries a forecast of what it will cost.
         """
         self._require_open()
         if min_shared_tokens is None:
             min_shared_tokens = self.core.cost.tokens_worth_a_task()
-        return compile_workflow(
+        graph = compile_workflow(
             workflow,
             self.core.tokenizer,
             min_shared_tokens=min_shared_tokens,
             max_positions=self.core.config.max_positions,
             model=self.card.name,
         )
+        return replace(graph, forecast=forecast(graph, self.core.cost))
 
     def run(
         self,
@@ -195,10 +211,12 @@ class Lab(metaclass=Remembered):
         # Only states made in this run are reused, so that its figures stand alone.
         namespace = f"{self.core.namespace}/{folder.path.name}"
         marks = self._log_marks()
+        pace = self.core.pace
         document = {
             "name": workflow.name,
             "flow": flow,
             "graph": graph_document(graph),
+            "forecast": asdict(graph.forecast) if graph.forecast is not None else None,
             "model": _identity_document(self.core),
             "config": {"bytes_per_token": self.core.config.bytes_per_token, "dtype": self.core.config.dtype},
             "namespace": namespace,
@@ -207,6 +225,8 @@ class Lab(metaclass=Remembered):
             "lab": {
                 "workers": sorted(chosen or self.core.workers),
                 "same_host": self.core.same_host,
+                "link_rate_bits": pace.bits_per_second if pace else None,
+                "link_latency_seconds": pace.latency_seconds if pace else None,
                 "kv_budget_bytes": self._budget_bytes,
                 "prefill_chunk": self.core.chunk,
                 "cost": self.core.cost.as_dict(),
@@ -342,8 +362,9 @@ class Lab(metaclass=Remembered):
             return "<closed lab>"
         living = [entry for entry in self.core.catalog.states() if entry.phase is Phase.RESIDENT]
         used = self.core.catalog.budget.used_bytes
+        paced = f"links paced to {self.core.pace}, " if self.core.pace else ""
         return (
-            f"<lab: {self.card.name} on {len(self.core.workers)} workers, {len(living)} states, "
+            f"<lab: {self.card.name} on {len(self.core.workers)} workers, {paced}{len(living)} states, "
             f"{used / 2**20:.1f} of {self._budget_bytes / 2**20:.0f} MiB of K/V>"
         )
 
@@ -362,6 +383,35 @@ def _check(workers: int, same_host: str, prefill_chunk: int, dtype: str) -> None
         raise InvalidInput(f"dtype={dtype!r}", hint=f"one of: auto, {', '.join(DTYPE_BYTES)}")
     if prefill_chunk < 1:
         raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
+
+
+def _pace(
+    link_rate: str | float | None,
+    link_latency: str | float | None,
+    address: str | None,
+    same_host: str,
+    *,
+    processes: bool,
+) -> LinkPace | None:
+    pace = parse_pace(link_rate, link_latency)
+    if pace is None:
+        return None
+    if address is not None:
+        raise InvalidInput(
+            f"link_rate={link_rate!r} with the workers of {address}: a lab paces only workers that it starts",
+            hint="leave out the address, or the link_rate",
+        )
+    if not processes:
+        raise InvalidInput(
+            f"link_rate={link_rate!r} with processes=False: workers in one process send each other nothing",
+            hint="leave out processes=False",
+        )
+    if same_host != "frames":
+        raise InvalidInput(
+            f"link_rate={link_rate!r} with same_host={same_host!r}: a state that is mapped crosses no link",
+            hint=f'Lab(same_host="frames", link_rate={link_rate!r})',
+        )
+    return pace
 
 
 def _at_exit(close: Callable[[], None]) -> None:

@@ -54,11 +54,11 @@ class Effort:
     long_enough: float
 
 
-QUICK = Effort(((32, 0), (128, 0), (448, 0), (32, 448), (128, 448)), (4, 32, 256), 2, 12, 0.25)
+QUICK = Effort(((32, 0), (128, 0), (448, 0), (32, 448), (128, 448)), (1, 8, 64, 256), 2, 12, 0.25)
 """A few seconds, at the first start."""
 THOROUGH = Effort(
     ((32, 0), (128, 0), (512, 0), (1024, 0), (2048, 0), (32, 512), (32, 2048), (512, 1024)),
-    (4, 32, 256, 1024),
+    (1, 8, 64, 256, 1024),
     3,
     24,
     1.0,
@@ -186,7 +186,7 @@ def measure_links(core: Core, effort: Effort) -> Links:
         mapped = max(_moved(core, *pairs[0], effort.link_tokens[0]) - task, 1e-4) if pairs else 0.0
         return Links(frames, {}, mapped, task, 0.5 / frames.bytes_per_second)
     if not pairs:
-        return Links(Link(task, 1e9), {}, 0.0, task, 0.0)
+        return Links(Link(task, 1e9), {}, task, task, 0.0)
     links: dict[str, Link] = {}
     busy: list[float] = []
     for source, target in pairs:
@@ -205,7 +205,7 @@ def measure_links(core: Core, effort: Effort) -> Links:
         busy.append(max(0.0, _cpu(core, source, target) - before) / sum(sent))
     middle = sorted(links.values(), key=lambda link: link.bytes_per_second)[len(links) // 2]
     cores = min(core.workers[name].cores for name in names)
-    return Links(middle, links, 0.0, task, median(busy) / cores)
+    return Links(middle, links, middle.t0, task, median(busy) / cores)
 
 
 def _points(effort: Effort, move: Callable[[int], float]) -> list[tuple[int, float]]:

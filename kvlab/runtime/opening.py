@@ -25,6 +25,7 @@ from kvlab.runtime.worker_plugin import PLUGIN_NAME, plugin_of
 from kvlab.runtime.worker_process import START_SECONDS
 from kvlab.state.lifecycle import Phase
 from kvlab.store.events import Kind
+from kvlab.transport.link_pace import LinkPace
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +43,16 @@ class Opening:
     chunk: int
     budget_bytes: int
     progress: Progress
+    calibrate: bool = False
+    pace: LinkPace | None = None
 
     def cluster(self, address: str | None, n_workers: int, *, processes: bool) -> Cluster:
         """Somebody's scheduler at ``address``, or local workers being started. The caller closes it."""
         if address:
             return Foreign(address)
-        make = LocalWorkers if processes else LocalThreads
-        return make(self.spec, n_workers, self.same_host, self.scratch)
+        if processes:
+            return LocalWorkers(self.spec, n_workers, self.same_host, self.scratch, self.pace)
+        return LocalThreads(self.spec, n_workers, self.same_host, self.scratch)
 
     def core(self, cluster: Cluster, n_workers: int) -> Core:
         """Wait for the workers, compare who they are, and measure what they cost. The caller closes its hub.
@@ -77,13 +81,15 @@ class Opening:
                 chunk=self.chunk,
                 workers=seen,
                 progress=self.progress,
+                pace=self.pace,
             )
             hub.listen(lambda _, event: watch(core, event, lambda address: self._admit(core, address)))
             client.register_plugin(WorkersSeen())
             if isinstance(cluster, Foreign):
                 for setting in client.run_on_scheduler(take_over_placement):
                     self.progress.say(f"Turned off on this scheduler, because kvlab places states itself: {setting}")
-            core.cost = calibration.calibrated(core, first["cores"])
+            measure = calibration.calibrate if self.calibrate else calibration.calibrated
+            core.cost = measure(core, first["cores"])
         except BaseException:
             hub.close()
             raise
@@ -126,6 +132,11 @@ class Opening:
                     f"the worker at {address} was started with --same-host {one['same_host']}, this lab with {self.same_host}",
                     hint=f"Lab(..., same_host={one['same_host']!r}), or start the workers otherwise",
                 )
+            if one["pace"] != self.pace:
+                raise ClusterError(
+                    f"the worker at {address} has {_links(one['pace'])}, this lab has {_links(self.pace)}",
+                    hint="a lab paces the links of the workers that it starts; leave out --link-rate for others",
+                )
             if self.spec.dtype not in ("auto", one["config"].dtype):
                 raise ClusterError(
                     f"the worker at {address} computes in {one['config'].dtype}, this lab wants {self.spec.dtype}",
@@ -155,6 +166,10 @@ def _failed(cluster: Cluster) -> str:
     if not isinstance(cluster, LocalWorkers):
         return ""
     return "; ".join(f"{name}: {cluster.log_tail(name)}" for name, status in cluster.ended().items() if status)
+
+
+def _links(pace: LinkPace | None) -> str:
+    return "links that are not paced" if pace is None else f"links paced to {pace}"
 
 
 def _describe_worker(dask_worker: Any) -> dict[str, Any] | None:

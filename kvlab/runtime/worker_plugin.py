@@ -19,8 +19,8 @@ from kvlab.runtime.keys import AUDIT, recipe_in
 from kvlab.runtime.orders import Order
 from kvlab.runtime.reporting import Reporter
 from kvlab.store.events import Kind
+from kvlab.transport import pacing, samehost
 from kvlab.transport.memory import raise_descriptor_limit
-from kvlab.transport.samehost import announce
 from kvlab.transport.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,8 @@ class KVWorker(WorkerPlugin):
         self.reporter = Reporter(worker, f"{self.worker_name}/{os.getpid()}")
         raise_descriptor_limit()
         if self.same_host == "map":
-            announce(worker)
+            samehost.announce(worker)
+        pacing.announce(worker)
         self._stop_observing = wire.observe(self._on_wire)
         try:
             self.engine = await asyncio.wrap_future(MODEL_THREAD.submit(engine_for, self.model))
@@ -126,6 +127,7 @@ class KVWorker(WorkerPlugin):
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1),
             "memory_bytes": psutil.virtual_memory().total,
             "same_host": self.same_host,
+            "pace": pacing.installed_pace(),
             "identity": engine.identity,
             "config": engine.config,
         }

@@ -18,6 +18,7 @@ from kvlab.errors import KVLabError
 from kvlab.runtime import dask_settings
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.orders import MODEL_WORK
+from kvlab.transport.link_pace import LinkPace
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +35,14 @@ def main(
     *,
     name: str | None = None,
     same_host: str = "map",
+    pace: LinkPace | None = None,
     local_directory: str | None = None,
     watch_stdin: bool = False,
 ) -> int:
     """Serve the scheduler at ``address`` until it is gone; returns the exit status.
 
     With ``watch_stdin`` the process also ends when its standard input closes: whoever started it holds the other end,
-    so it ends with its starter however that came to its end.
+    so it ends with its starter however that came to its end. With ``pace`` the links to other workers are paced.
     """
     dask_settings.apply()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
@@ -49,14 +51,21 @@ def main(
         threading.Thread(target=_end_with_stdin, name="kvlab-stdin", daemon=True).start()
     # A lab asks for a model by the name on its card, whatever it was called on this command line.
     model = replace(model, name=describe(model.path).name)
-    return asyncio.run(_serve(address, model, name, same_host, local_directory))
+    return asyncio.run(_serve(address, model, name, same_host, pace, local_directory))
 
 
-async def _serve(address: str, model: ModelSpec, name: str | None, same_host: str, directory: str | None) -> int:
+async def _serve(
+    address: str, model: ModelSpec, name: str | None, same_host: str, pace: LinkPace | None, directory: str | None
+) -> int:
     from distributed import Worker
 
     from kvlab.runtime.worker_plugin import KVWorker
+    from kvlab.transport import pacing
 
+    if pace is not None:
+        # A worker takes listener and connector for its addresses from Dask's registry, and has no argument for others.
+        # This process is the worker's alone, so nothing else is paced by it.
+        pacing.install(pace)
     # A scheduler on loopback has its workers there too; any other needs an address that it can reach.
     local = urlsplit(address).hostname in ("127.0.0.1", "localhost", "::1")
     worker = Worker(
@@ -107,10 +116,19 @@ def _end_with_stdin() -> None:
     os._exit(0)
 
 
-def command(address: str, model: ModelSpec, name: str, same_host: str, local_directory: Path) -> list[str]:
+def command(
+    address: str, model: ModelSpec, name: str, same_host: str, pace: LinkPace | None, local_directory: Path
+) -> list[str]:
     """The command line of a worker that ends with its starter."""
+    # repr says a float to its last bit, and the lab compares what its workers then say.
+    paced = (
+        ["--link-rate", f"{pace.bits_per_second!r} bit/s", "--link-latency", f"{pace.latency_seconds!r} s"]
+        if pace is not None
+        else []
+    )
     return [
         sys.executable, "-m", "kvlab", "worker", address,
         "--name", name, "--model", model.name, "--model-path", model.path, "--device", model.device,
         "--dtype", model.dtype, "--same-host", same_host, "--local-directory", str(local_directory), "--watch-stdin",
+        *paced,
     ]  # fmt: skip

@@ -118,7 +118,7 @@ def review_events(flow: str = "state", prefill: float = 0.0011, link: float = 60
             "model": {"name": "SmolLM2-135M-Instruct", "weights": "9f2c", "tokenizer": "77aa"},
             "config": {"layers": 30, "kv_heads": 3, "head_dim": 64, "dtype": "float32"},
             "namespace": "default",
-            "lab": {"workers": 2, "same_host": "frames", "link_rate": "480 Mbit/s"},
+            "lab": {"workers": 2, "same_host": "frames", "link_rate_bits": 480e6, "link_latency_seconds": 0.002},
             "environment": {"python": "3.11.9", "torch": "2.13.0", "cpu": "<a laptop>", "cores": 2},
         },
     )
