@@ -48,7 +48,13 @@ class LocalWorkers:
     """A scheduler in this process and workers in processes of their own, on 127.0.0.1."""
 
     def __init__(
-        self, model: ModelSpec, n_workers: int, same_host: str, folder: Path, pace: LinkPace | None = None
+        self,
+        model: ModelSpec,
+        n_workers: int,
+        same_host: str,
+        folder: Path,
+        pace: LinkPace | None = None,
+        protocol: str = "tcp",
     ) -> None:
         dask_settings.apply()
         from distributed import Client, LocalCluster
@@ -58,7 +64,9 @@ class LocalWorkers:
         self._restarts: Counter[str] = Counter()
         self._ended: dict[str, int] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._scheduler = LocalCluster(n_workers=0, host="127.0.0.1", silence_logs=logging.ERROR, **LOOPBACK)
+        self._scheduler = LocalCluster(
+            n_workers=0, host="127.0.0.1", protocol=protocol, silence_logs=logging.ERROR, **LOOPBACK
+        )
         self._address: str = self._scheduler.scheduler_address
         self.client = Client(self._scheduler, set_as_default=False)
         self._supervisor = threading.Thread(target=self._supervise, name="kvlab-supervisor", daemon=True)

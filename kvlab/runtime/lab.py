@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import logging
 import threading
 import weakref
@@ -18,7 +19,7 @@ from kvlab.cost.decide import Policy
 from kvlab.cost.forecast import forecast
 from kvlab.cost.policies import Forced, forced, policy_named
 from kvlab.engine.models import ModelCard, describe, resolve
-from kvlab.errors import InvalidInput, StateGone
+from kvlab.errors import InvalidInput, MissingExtra, StateGone
 from kvlab.progress import SHOWN, Progress
 from kvlab.runtime import holders
 from kvlab.runtime.core import Core, WorkerSeen
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "smollm2"
 SameHost = Literal["map", "frames"]
+Protocol = Literal["tcp", "ucxx"]
 
 
 class Lab(metaclass=Remembered):
@@ -73,6 +75,8 @@ class Lab(metaclass=Remembered):
     link_rate, link_latency
         With ``same_host="frames"``: pace what a worker sends to each other worker, e.g. to ``"120 Mbit/s"`` (a number
         is bit/s) and ``"2 ms"`` a message (a number is seconds). The frames are real; the sender holds them back.
+    protocol
+        ``"ucxx"`` carries frames through UCX (RDMA, NVLink, shared memory) and needs ``pip install 'kvlab[ucx]'``.
     calibrate
         Measure prefill, decode and links thoroughly (half a minute) instead of using what is kept of this machine.
     prefill_chunk
@@ -92,6 +96,9 @@ class Lab(metaclass=Remembered):
         _check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
         names = ("link_rate", "link_latency", "address", "same_host", "processes")
         _pace(**{name: arguments[name] for name in names})
+        _check_protocol(
+            arguments["protocol"], arguments["same_host"], own=arguments["processes"] and not arguments["address"]
+        )
         parse_budget(arguments["kv_budget"])
         describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
 
@@ -109,6 +116,7 @@ class Lab(metaclass=Remembered):
         same_host: SameHost = "map",
         link_rate: str | float | None = None,
         link_latency: str | float | None = None,
+        protocol: Protocol = "tcp",
         calibrate: bool = False,
         prefill_chunk: int = 1024,
         progress: Progress = SHOWN,
@@ -130,6 +138,7 @@ class Lab(metaclass=Remembered):
                 budget_bytes=self._budget_bytes,
                 progress=progress,
                 calibrate=calibrate,
+                protocol=protocol,
                 pace=_pace(link_rate, link_latency, address, same_host, processes=processes),
             )
             cluster = opening.cluster(address, workers, processes=processes)
@@ -412,6 +421,24 @@ def _pace(
             hint=f'Lab(same_host="frames", link_rate={link_rate!r})',
         )
     return pace
+
+
+def _check_protocol(protocol: str, same_host: str, *, own: bool) -> None:
+    if protocol == "tcp":
+        return
+    if protocol != "ucxx":
+        raise InvalidInput(f"protocol={protocol!r}", hint='protocol="tcp" or protocol="ucxx"')
+    if importlib.util.find_spec("distributed_ucxx") is None:
+        raise MissingExtra('protocol="ucxx" needs UCX', hint="pip install 'kvlab[ucx]'")
+    if same_host != "frames":
+        raise InvalidInput(
+            f'protocol="ucxx" with same_host={same_host!r}: UCX tells no sender where its receiver is, so nothing is mapped',
+            hint='Lab(protocol="ucxx", same_host="frames")',
+        )
+    if not own:
+        raise InvalidInput(
+            'protocol="ucxx" is for workers that the lab starts', hint="a scheduler's address names its protocol itself"
+        )
 
 
 def _at_exit(close: Callable[[], None]) -> None:

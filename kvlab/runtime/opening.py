@@ -45,13 +45,14 @@ class Opening:
     progress: Progress
     calibrate: bool = False
     pace: LinkPace | None = None
+    protocol: str = "tcp"
 
     def cluster(self, address: str | None, n_workers: int, *, processes: bool) -> Cluster:
         """Somebody's scheduler at ``address``, or local workers being started. The caller closes it."""
         if address:
             return Foreign(address)
         if processes:
-            return LocalWorkers(self.spec, n_workers, self.same_host, self.scratch, self.pace)
+            return LocalWorkers(self.spec, n_workers, self.same_host, self.scratch, self.pace, self.protocol)
         return LocalThreads(self.spec, n_workers, self.same_host, self.scratch)
 
     def core(self, cluster: Cluster, n_workers: int) -> Core:

@@ -71,6 +71,7 @@ async def _serve(
     worker = Worker(
         address,
         host="127.0.0.1" if local else None,
+        protocol=urlsplit(address).scheme,
         dashboard_address="127.0.0.1:0",
         nthreads=THREADS,
         resources=MODEL_WORK,
