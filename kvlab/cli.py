@@ -74,8 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
     run.set_defaults(command=_run)
 
-    inspect = commands.add_parser("inspect", help="describe a recorded run")
+    inspect = commands.add_parser("inspect", help="describe a recorded run, or show it in a browser")
     inspect.add_argument("run", metavar="RUN", help="folder of the run, or its name")
+    inspect.add_argument("--serve", action="store_true", help="serve the inspector on 127.0.0.1 until Ctrl-C")
+    inspect.add_argument("--port", type=int, default=0, metavar="N", help="port of --serve (default: a free one)")
+    inspect.add_argument("--out", type=Path, metavar="FILE", help="write the inspector to one HTML file")
     inspect.set_defaults(command=_inspect)
 
     calibrate = commands.add_parser("calibrate", help="measure what prefill, decode and links take on this machine")
@@ -183,9 +186,16 @@ def _run(chosen: argparse.Namespace) -> None:
 
 def _inspect(chosen: argparse.Namespace) -> None:
     from kvlab.display.describe import describe
+    from kvlab.display.views import view
     from kvlab.store.runs import open_run
 
-    print(describe(open_run(chosen.run)))
+    run = open_run(chosen.run)
+    if chosen.out is not None:
+        print(view("export", run, chosen.out))
+    if chosen.serve:
+        view("page", run, port=chosen.port)
+    if chosen.out is None and not chosen.serve:
+        print(describe(run))
 
 
 def _model_fetch(chosen: argparse.Namespace) -> None:

@@ -125,6 +125,7 @@ class Lab(metaclass=Remembered):
         self.card: ModelCard = describe(path)
         copies = 0 if address else workers if processes else 1
         self._budget_bytes = check_room(self.card, copies, parse_budget(kv_budget), dtype, progress.say)
+        self._latest: weakref.ref[Run] | None = None
         self._scratch = make_scratch()
         self._closed = threading.Lock()
         with contextlib.ExitStack() as opened:
@@ -242,7 +243,7 @@ class Lab(metaclass=Remembered):
             },
             "environment": environment(),
         }
-        return Run(
+        run = Run(
             self._verbs,
             graph,
             folder,
@@ -256,6 +257,16 @@ class Lab(metaclass=Remembered):
             document=document,
             closing=lambda _: self._keep_logs(marks, folder.logs),
         )
+        # A run that nobody holds gives its states back, so the lab must not hold it.
+        self._latest = weakref.ref(run)
+        return run
+
+    def inspect(self, **options: Any) -> Any:
+        """The inspector of the latest run of this lab, for a cell. Needs ``kvlab[lab]``."""
+        run = self._latest() if self._latest is not None else None
+        if run is None:
+            raise InvalidInput("this lab holds no run", hint="run = lab.run(workflow), then run.inspect()")
+        return run.inspect(**options)
 
     def _overrides(self, graph: Graph, told: Mapping[str, str | tuple[str, str]]) -> dict[str, Forced]:
         edges = [edge_id(node.parent, node.id) for node in graph.nodes if node.parent is not None]

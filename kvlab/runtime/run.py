@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,9 @@ class RunRecorder:
         self.folder = folder
         self.world = World.empty()
         self.no_room: NoRoom | None = None
+        self.closed = False
         self._lock = threading.Lock()
+        self._followers: list[Callable[[list[Event]], None]] = []
 
     def append(self, events: list[Event]) -> None:
         """Keep ``events``. A full disk is remembered; the events wait in memory and are tried again with the next."""
@@ -55,6 +57,20 @@ class RunRecorder:
                 self.no_room = None
             except NoRoom as error:
                 self.no_room = error
+            for follower in self._followers:
+                follower(events)
+
+    def follow(self, follower: Callable[[list[Event]], None]) -> Callable[[], None]:
+        """Write what waits, then give ``follower`` all later events, in the log's order. Returns the undo.
+
+        What is in the log when this returns and what the follower is given are together every event, each once.
+        ``follower`` is called on the hub's thread and must only take note.
+        """
+        with self._lock:
+            if not self.closed:
+                self.folder.log.flush()
+            self._followers.append(follower)
+        return lambda: self._followers.remove(follower) if follower in self._followers else None
 
     def all_actions_over(self) -> bool:
         """Whether every operator has said that it ended."""
@@ -75,7 +91,7 @@ class RunRecorder:
         with self._lock:
             try:
                 self.folder.complete()
-                self.no_room = None
+                self.no_room, self.closed = None, True
             except NoRoom as error:
                 self.no_room = error
 
@@ -369,6 +385,17 @@ class Run:
         from kvlab.display.report import write_report
 
         return Path(write_report(path, [self, *against]))
+
+    def follow(self, follower: Callable[[list[Event]], None]) -> Callable[[], None]:
+        """Give ``follower`` every event that is not in the log yet, in its order, on the hub's thread. Returns the undo."""
+        self._hub.settle()
+        return self._recorder.follow(follower)
+
+    def inspect(self, **options: Any) -> Any:
+        """The inspector of this run, for a cell: live while it runs. Needs ``kvlab[lab]``."""
+        from kvlab.display.views import view
+
+        return view("inspector", self, **options)
 
     def __repr__(self) -> str:
         done = sum(1 for node in self.graph.nodes if node.id in self._conductor.progress.done_ns)

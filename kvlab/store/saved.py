@@ -125,6 +125,12 @@ class SavedRun:
         self._world = None
         return self
 
+    def inspect(self, **options: Any) -> Any:
+        """The inspector of this run, for a cell. Needs ``kvlab[lab]``."""
+        from kvlab.display.views import view
+
+        return view("inspector", self, **options)
+
     def __repr__(self) -> str:
         from kvlab.display.describe import run_line
 

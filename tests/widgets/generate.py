@@ -1,0 +1,155 @@
+"""A log of many events through the real store, for tests and benchmarks of views: rounds of agents that hand on states.
+
+Only views are tried on it. What it says about time is drawn by chance, so nothing about kvlab's speed can be read from it.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from kvlab.store.events import Event, Kind
+from kvlab.store.runs import new_run_folder
+
+START_NS = 1_700_000_000_000_000_000
+PER_TOKEN = 46_080
+AGENTS = ("planner", "reader-1", "reader-2", "reader-3", "critic-1", "critic-2", "coder", "tester", "memory", "summary",
+          "judge", "editor")  # fmt: skip
+HOWS = ("in place", "map", "transfer", "recompute", "hybrid", "corrected")
+COST = {
+    "prefill": {"a": 0.012, "b": 0.00032, "c": 1.6e-8, "threads": 2},
+    "frames": {"t0": 0.004, "bytes_per_second": 1.4e8, "cold": 0.0},
+}
+
+
+class Teller:
+    """Numbers and stamps events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.seconds = 0.0
+        self._numbers: dict[str, int] = {}
+
+    def tell(self, kind: Kind, source: str = "conductor", **values: Any) -> None:
+        number = self._numbers.get(source, 0)
+        self._numbers[source] = number + 1
+        self.events.append(Event(kind, START_NS + round(self.seconds * 1e9), source, number, **values))
+
+
+def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int = 240, seed: int = 3) -> list[Event]:
+    """Events of a run of ``n_states`` states, of which about ``alive`` are resident at a time."""
+    chance, teller = random.Random(seed), Teller()
+    names = [AGENTS[i] if i < len(AGENTS) else f"agent-{i}" for i in range(agents)]
+    places = [f"w{i}" for i in range(workers)]
+    detail = {"name": "generated", "flow": "state", "lab": {"workers": places, "cost": COST}, "policy": "cheapest",
+              "config": {"bytes_per_token": PER_TOKEN, "dtype": "float32"}}  # fmt: skip
+    teller.tell(Kind.RUN_STARTED, detail=detail)
+    for place in places:
+        told = {"host": "here", "pid": 1, "device": "cpu", "threads": 2, "memory_bytes": 8 << 30}
+        teller.tell(Kind.WORKER_JOINED, worker=place, detail=told)
+    tokens: list[int] = []
+    where: list[str] = []
+    latest: dict[str, int] = {}
+    living: list[int] = []
+    for state in range(n_states):
+        agent = names[state % agents]
+        draw = chance.random()
+        own_parent = latest.get(agent)
+        others = [latest[name] for name in names if name in latest and name != agent]
+        parents = [] if own_parent is None and not others else [own_parent if own_parent is not None and draw < 0.7
+                                                                 else chance.choice(others or [own_parent])]  # fmt: skip
+        operator = "materialize" if not parents else "resume" if parents[0] == own_parent else "fork"
+        if parents and draw > 0.93 and others:
+            parents.append(chance.choice(others))
+            operator = "merge"
+        worker = where[parents[0]] if parents and chance.random() < 0.5 else chance.choice(places)
+        own = chance.randrange(16, 160)
+        total = own + (tokens[parents[0]] if parents else 0)
+        if total > 6000:
+            total = own
+        if parents:
+            _decide(teller, chance, parents[0], state, agent, tokens[parents[0]], where[parents[0]], worker, places)
+        _work(teller, chance, state, agent, operator, worker, own)
+        segment = f"seg-{state}"
+        place = {"segment": segment, "worker": worker, "nbytes": own * PER_TOKEN}
+        told = {"parent": None, "start": total - own, "n_prompt": own, "checksum": "x"}
+        teller.tell(Kind.SEGMENT_CREATED, worker, **place, n_tokens=own, detail=told)
+        teller.tell(Kind.SEGMENT_PLACED, worker, **place, detail={"how": chance.choice(("computed", "transfer", "map"))})
+        teller.tell(
+            Kind.STATE_CREATED, state=f"s{state}", agent=agent, n_tokens=total, nbytes=own * PER_TOKEN,
+            detail={"name": agent, "operator": operator, "parents": [f"s{one}" for one in parents], "segments": [segment],
+                    "exact": chance.random() < 0.98, "note": "", "preview": f"words of {agent}"},
+        )  # fmt: skip
+        tokens.append(total)
+        where.append(worker)
+        latest[agent] = state
+        living.append(state)
+        if len(living) > alive:
+            gone = living.pop(chance.randrange(len(living) // 2))
+            teller.tell(
+                Kind.SEGMENT_DROPPED, where[gone], segment=f"seg-{gone}", worker=where[gone], nbytes=PER_TOKEN * 40
+            )
+            teller.tell(Kind.STATE_PHASE, state=f"s{gone}", detail={"now": "evictable", "then": "evicted"})
+    teller.tell(Kind.RUN_FINISHED, detail={"status": "done", "error": None})
+    return teller.events
+
+
+def _decide(
+    teller: Teller, chance: random.Random, source: int, target: int, agent: str, n_tokens: int, home: str, worker: str,
+    places: list[str],
+) -> None:  # fmt: skip
+    nbytes = n_tokens * PER_TOKEN
+    base = {"queue": round(chance.expovariate(20), 4), "overhead": 0.008}
+    rows = []
+    for place in places:
+        prefill = 0.012 + 0.00032 * n_tokens
+        if place == home:
+            rows.append(("in place", place, {**base, "resume": 0.02}, 0, 0))
+        else:
+            rows.append(("transfer", place, {**base, "transfer": 0.004 + nbytes / 1.4e8, "resume": 0.02}, nbytes, n_tokens))
+            half = {"transfer": 0.004 + nbytes / 2.8e8, "prefill": prefill / 2, "overlap": -prefill / 3}
+            rows.append(("hybrid", place, {**base, **half, "resume": 0.02}, nbytes // 2, n_tokens))
+        rows.append(("recompute", place, {**base, "prefill": prefill, "resume": 0.02}, 0, n_tokens))
+    here = [row for row in rows if row[1] == worker]
+    how, _, terms, moved, _ = chance.choice(here)
+    seconds = sum(terms.values())
+    alternatives = [
+        {"how": name, "worker": place, "seconds": sum(told.values()), "terms": told, "nbytes": size,
+         "missing_tokens": missing, "excluded": None}
+        for name, place, told, size, missing in rows
+    ]  # fmt: skip
+    edge = f"s{source}→s{target}"
+    teller.tell(
+        Kind.DECISION, edge=edge, agent=agent, n_tokens=n_tokens,
+        detail={"source": f"s{source}", "target": f"s{target}", "n_tokens": n_tokens, "alternatives": alternatives,
+                "chosen": how, "worker": worker, "reason": f"{how} on {worker}: {seconds:.2f} s predicted",
+                "policy": "cheapest"},
+    )  # fmt: skip
+    did = how if chance.random() < 0.95 else "recompute"
+    took = seconds * chance.lognormvariate(0, 0.15)
+    detail = {"how": did, "worker": worker, "nbytes": moved if did == how else 0, "terms": {"overhead": took},
+              "because": None if did == how else "it did not come in time"}  # fmt: skip
+    teller.tell(Kind.DECISION_ACTUAL, edge=edge, agent=agent, seconds=took, detail=detail)
+
+
+def _work(
+    teller: Teller, chance: random.Random, state: int, agent: str, operator: str, worker: str, own: int
+) -> None:  # fmt: skip
+    action = {"action": f"a{state}", "worker": worker, "agent": agent}
+    teller.tell(Kind.ACTION_STARTED, worker, **action, detail={"op": operator, "threads": 1})
+    seconds = 0.01 + own * 0.0004 * chance.uniform(0.7, 1.3)
+    teller.seconds += seconds
+    teller.tell(Kind.ACTION_FINISHED, worker, **action, seconds=seconds, detail={"op": operator})
+
+
+def write_run(root: Path, events: list[Event], *, complete: bool = True) -> Path:
+    """Write ``events`` as a run folder under ``root``, through the store."""
+    folder = new_run_folder("generated", root=root)
+    folder.write_config({})
+    folder.log.append(events)
+    if complete:
+        folder.complete()
+    else:
+        folder.log.flush()
+    return folder.path

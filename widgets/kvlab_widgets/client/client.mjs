@@ -1,0 +1,232 @@
+// The browser half of an inspector. It alone knows the cursor: a moment k is all rows with born <= k, so moving it asks
+// nobody. The files of this folder and of views/ are joined into one module, this one last.
+const VIEWS = { graph: GraphView, timeline: TimelineView, decision: DecisionView, lineage: LineageView, memory: MemoryView, quality: QualityView, events: EventsView };
+const LATER_MS = 40, MIRROR_MS = 150, SILENT_MS = 5000;
+
+class Client {
+  constructor(told, context) {
+    Object.assign(this, { told, context, k: 0, selected: null, hovered: null, playing: false, speed: 8, unit: "event", lost: false });
+    this.store = new Store(told.sources, told.meta.columns, told.meta.dashes);
+    this.layers = told.layers.map(layer => new Layer(layer, this.store[layer.table]));
+    this.views = Object.entries(told.views).map(([name, parts]) => new VIEWS[name](this, parts));
+    this.bar = new Transport(this, told.bar);
+    this.kinds = new Map(told.meta.kinds.map((kind, i) => [kind, i]));
+    const kinds = (...names) => new Set(names.map(name => this.kinds.get(name)));
+    this.units = { operation: kinds("action.started", "action.finished", "action.failed"), turn: kinds("turn.finished"), decision: kinds("decision") };
+  }
+  view(model) { return this.context.index.find_one(model); }
+  at(div) { const root = this.view(div)?.shadow_el; return root?.querySelector(".bk-clearfix") ?? root; }
+  how(code) { return this.told.meta.decisions[code] ?? "open"; }
+  layersOf(view) { return this.layers.filter(layer => layer.view === view); }
+  // Put native elements into a Bokeh Div, once for equal text.
+  put(div, html) {
+    const place = this.at(div);
+    if (!place) return;
+    let box = place.querySelector(":scope > .kv");
+    if (!box) { box = document.createElement("div"); box.className = "kv"; place.append(box); }
+    if (box.told !== html) { box.innerHTML = html; box.told = html; }
+  }
+  get running() { return this.told.meta.live && !this.ended && ["running", "empty"].includes(this.store.run.status ?? "empty"); }
+
+  async mount() {
+    for (let i = 0; i < 400 && !(this.at(this.told.bar) && this.view(this.told.root) && this.frame(this.told.views.graph.figure)?.bbox.width > 1); i++)
+      await new Promise(done => setTimeout(done, 20));
+    this.root = this.view(this.told.root).el;
+    if (this.root.kvlab) return; // asked twice by one rendering
+    this.root.kvlab = this;
+    this.wearTheme();
+    this.bar.mount();
+    for (const view of this.views) view.mount();
+    this.tabs();
+    this.keys();
+    this.store.gap = this.views[0].gap();
+    if (this.told.packed) this.store.append(await inflate(this.told.packed));
+    this.reshape();
+    this.moveTo(this.told.meta.start ?? this.store.n, true);
+    if (this.told.meta.live) this.follow();
+    this.root.dataset.kvReady = "1";
+  }
+  frame(figure) { return this.view(figure)?.frame; }
+  reshape() { for (const view of this.views) view.reshape?.(); }
+
+  // -- the cursor
+  moveTo(k, again = false) {
+    k = Math.max(0, Math.min(this.store.n, Math.trunc(k)));
+    if (k === this.k && !again) return;
+    const before = again ? -1 : this.k;
+    this.k = k;
+    this.root.dataset.kvK = k;
+    for (const view of this.views) view.show(k, before, again);
+    for (const layer of this.layers) { layer.show(k, before, again || layer.moved); layer.moved = false; }
+    this.bar.show();
+    this.draw();
+    this.tell();
+  }
+  // What hangs on one row comes after the graph and the bar, once for many keys.
+  draw(again = false) {
+    this.again ||= again;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      const all = this.again;
+      this.again = false;
+      for (const view of this.views) { if (view.asTable) view.drawTable(this.k); else view.later(this.k, all); }
+      this.root.dataset.kvDrawn = this.k;
+    }, LATER_MS);
+  }
+  step(direction, unit = this.unit) {
+    this.playing = false;
+    this.moveTo(this.next(direction, unit));
+    this.bar.show();
+  }
+  next(direction, unit) {
+    const wanted = this.units[unit], { kind } = this.store.events;
+    let k = this.k + direction;
+    if (wanted) while (k > 0 && k < this.store.n && !wanted.has(kind[k - 1])) k += direction;
+    return k;
+  }
+  play() {
+    this.playing = !this.playing;
+    if (this.playing && this.k >= this.store.n && !this.running) this.moveTo(0);
+    this.bar.show();
+    let due = performance.now();
+    const turn = now => {
+      if (!this.playing || !this.root.isConnected) return;
+      if (now >= due) {
+        due = Math.max(due + 1000 / this.speed, now - 100);
+        this.moveTo(this.next(1, this.unit));
+        if (this.k >= this.store.n && !this.running) { this.playing = false; return this.bar.show(); }
+      }
+      requestAnimationFrame(turn);
+    };
+    if (this.playing) requestAnimationFrame(turn);
+  }
+  // Row of the newest state at the cursor, -1 before the first.
+  get newest() { return this.store.alive("nodes", this.k) - 1; }
+  // The state that the views speak of.
+  get focus() { return this.selected != null && this.store.born("nodes", this.selected, this.k) ? this.selected : this.newest; }
+  get decision() {
+    if (this.selected != null) { const row = this.store.decisionOf(this.selected); if (this.store.born("decisions", row, this.k)) return row; }
+    return this.store.alive("decisions", this.k) - 1;
+  }
+  select(node) {
+    this.selected = node;
+    this.root.dataset.kvSelected = node == null ? "" : this.store.nodes.id[node];
+    for (const view of this.views) view.chosen?.();
+    this.draw(true);
+    this.tell();
+  }
+
+  // -- keys and tabs
+  keys() {
+    this.root.addEventListener("keydown", event => {
+      const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && from.type !== "range");
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (typing) { if (event.key === "Escape") { this.focusRoot(event); } else event.stopPropagation(); return; }
+      if (from?.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) return;
+      const act = {
+        ArrowRight: () => this.step(1, event.shiftKey ? "turn" : this.unit), ArrowLeft: () => this.step(-1, event.shiftKey ? "turn" : this.unit),
+        Home: () => this.moveTo(0), End: () => this.moveTo(this.store.n), " ": () => this.play(),
+        "]": () => this.step(1, "decision"), "[": () => this.step(-1, "decision"), "/": () => this.bar.ui("search").focus(),
+        "?": () => this.bar.help(), Escape: () => { this.bar.ui("keys").hidden = true; this.select(null); },
+      }[event.key];
+      if (!act || (event.key === " " && from?.tagName === "BUTTON")) return;
+      event.preventDefault(); event.stopPropagation();
+      act();
+    }, true);
+  }
+  focusRoot(event) { event.preventDefault(); event.stopPropagation(); this.root.focus(); }
+  tabs() {
+    const { tabs, tabbar } = this.told;
+    if (!tabs.length) return;
+    this.put(tabbar, `<div class="tabs" role="tablist" aria-label="Views">${tabs.map(([name]) =>
+      `<button type="button" role="tab" data-kv="tab-${escaped(name.toLowerCase())}">${escaped(name)}</button>`).join("")}</div>`);
+    const buttons = [...this.at(tabbar).querySelectorAll("button")];
+    const show = chosen => {
+      buttons.forEach((button, i) => { button.setAttribute("aria-selected", i === chosen); button.tabIndex = i === chosen ? 0 : -1; });
+      tabs.forEach(([, model], i) => { model.visible = i === chosen; });
+      // Elements of a Div that was never shown exist only now.
+      requestAnimationFrame(() => { for (const view of this.views) view.mount(); this.draw(true); });
+    };
+    buttons.forEach((button, i) => {
+      button.onclick = () => show(i);
+      button.onkeydown = event => {
+        const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!way) return;
+        event.preventDefault(); event.stopPropagation();
+        const to = (i + way + buttons.length) % buttons.length;
+        show(to); buttons[to].focus();
+      };
+    });
+    show(0);
+  }
+
+  // -- a live run
+  follow() {
+    const { tail } = this.told;
+    tail.properties.text.change.connect(() => this.heard(JSON.parse(tail.text)));
+    this.heardAt = performance.now();
+    this.ask();
+    this.watch = setInterval(() => {
+      if (!this.root.isConnected) return clearInterval(this.watch);
+      const lost = this.running && performance.now() - this.heardAt > SILENT_MS;
+      if (lost !== this.lost) { this.lost = lost; this.bar.show(); }
+    }, 500);
+  }
+  heard(batch) {
+    this.heardAt = performance.now();
+    if (this.lost) { this.lost = false; this.bar.show(); }
+    if (batch.over) { this.ended = true; this.bar.show(); }
+    if (batch.tables == null) { if (batch.to > this.store.n) this.ask(); return; }
+    const live = this.k >= this.store.n;
+    if (batch.from === 0 && this.store.n) { if (batch.to <= this.store.n) return; this.store.reset(); for (const layer of this.layers) layer.drawn = -1; }
+    if (!this.store.append(batch)) { if (batch.to > this.store.n) this.ask(); return; }
+    this.stayed = this.stayed === false ? false : live;
+    this.arriving ??= requestAnimationFrame(() => {
+      this.arriving = null;
+      const move = this.stayed;
+      this.stayed = undefined;
+      this.reshape();
+      if (move && !this.playing) this.moveTo(this.store.n); else this.bar.show();
+    });
+  }
+  ask() { this.asking = true; this.tell(); }
+  // Tell Python what is looked at, and how much is known here.
+  tell() {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => {
+      const node = this.selected;
+      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [node == null ? "" : this.store.nodes.id[node]], live: [this.k >= this.store.n], ask: [!!this.asking] };
+      this.asking = false;
+    }, MIRROR_MS);
+  }
+
+  // -- theme
+  get dark() {
+    const { theme } = this.told.meta;
+    if (theme !== "auto") return theme === "dark";
+    // A static copy lies in a frame of its own; the notebook around it says what it wears.
+    const lab = document.body.dataset.jpThemeLight ?? (window.frameElement ? window.parent.document.body.dataset.jpThemeLight : null);
+    return lab != null ? lab === "false" : matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+  wearTheme() {
+    const wear = () => {
+      const { dark } = this;
+      if (this.worn === dark) return;
+      this.worn = dark;
+      const tokens = this.told.tokens[dark ? "dark" : "light"];
+      for (const [model, property, token] of this.told.binds) model[property] = Array.isArray(token) ? token.map(one => tokens[one]) : tokens[token];
+      for (const [token, colour] of Object.entries(tokens)) this.root.style.setProperty(`--kv-${token}`, colour);
+      this.root.style.colorScheme = dark ? "dark" : "light";
+      this.root.dataset.kvTheme = dark ? "dark" : "light";
+      if (this.told.meta.own) Object.assign(document.body.style, { background: tokens.background, margin: "0" });
+    };
+    wear();
+    const around = window.frameElement ? window.parent.document.body : document.body;
+    new MutationObserver(wear).observe(around, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", wear);
+  }
+}
+
+export default async (told, _origin, _data, context) => {
+  await new Client(told, context).mount();
+};

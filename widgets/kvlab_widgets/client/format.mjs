@@ -1,0 +1,39 @@
+// Numbers and words as people read them; the same rules as kvlab/display/quantities.py.
+const THIN = "\u202f";
+const escaped = text => String(text ?? "").replace(/[&<>"']/g, c => `&#${c.charCodeAt(0)};`);
+const count = n => n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN);
+const seconds = s => {
+  if (s == null) return "–";
+  const size = Math.abs(s);
+  if (size < 0.1) return `${(s * 1e3).toFixed(size > 0 && size < 0.01 ? 1 : 0)} ms`;
+  return `${s.toFixed(size < 10 ? 2 : 1)} s`;
+};
+const bytes = n => {
+  if (n == null) return "–";
+  if (Math.abs(n) < 1024) return `${n} B`;
+  const [unit, size, digits] = [["KiB", 2 ** 10, 1], ["MiB", 2 ** 20, 1], ["GiB", 2 ** 30, 2]]
+    .find(([u, s]) => u === "GiB" || Math.abs(n) < s * 1024);
+  const [whole, rest] = (n / size).toFixed(digits).split(".");
+  return `${count(whole)}.${rest} ${unit}`;
+};
+const percent = x => `${x < 0 ? "−" : "+"}${Math.abs(100 * x).toFixed(0)} %`;
+
+// Index behind the last value that is at most v, in a sorted array.
+const upper = (sorted, v, end = sorted.length) => {
+  let low = 0;
+  while (low < end) { const mid = (low + end) >> 1; if (sorted[mid] <= v) low = mid + 1; else end = mid; }
+  return low;
+};
+// The next 1, 2 or 5 times a power of ten: axes whose ends change seldom are laid out seldom.
+const round125 = v => {
+  if (!(v > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(v)), m = v / power;
+  return (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10) * power;
+};
+// Round ends and ticks for bytes: a power of two times 1, or times 1.5.
+const roundBytes = v => { let top = 1024; while (top < v) top *= 2; return top * 0.75 >= v ? top * 0.75 : top; };
+const table = (head, rows, numeric = []) => {
+  const side = i => numeric.includes(i) ? ' class="n"' : "";
+  return `<table><thead><tr>${head.map((h, i) => `<th scope="col"${side(i)}>${escaped(h)}</th>`).join("")}</tr></thead><tbody>` +
+    rows.map(r => `<tr>${r.map((c, i) => `<td${side(i)}>${escaped(c)}</td>`).join("")}</tr>`).join("") + "</tbody></table>";
+};

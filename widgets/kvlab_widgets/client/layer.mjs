@@ -1,0 +1,32 @@
+// Rows up to the cursor, in two renderers: the base holds what is old and is redrawn seldom, the twin on the overlay
+// holds what was born since. Bokeh redraws only the overlay's canvas when only the twin changes.
+const REDRAW = 48; // events between two redraws of a base
+
+class Layer {
+  constructor(told, data) {
+    Object.assign(this, told);
+    this.data = data;
+    this.drawn = -1; // the moment that the base shows
+    this.columns = [-Infinity, Infinity];
+    this.lanes = [-Infinity, Infinity];
+  }
+  rows(from, to) {
+    const { born } = this.data, end = upper(born, to), x = this.x && this.data[this.x], y = this.data.y ?? this.data.y1, found = [];
+    let start = from < 0 ? 0 : upper(born, from);
+    if (this.cap && end - start > this.cap) start = end - this.cap;
+    const [x0, x1] = this.columns, [y0, y1] = this.lanes;
+    for (let i = start; i < end; i++)
+      if (!x || (x[i] >= x0 && x[i] <= x1 && (!y || (y[i] >= y0 && y[i] <= y1)))) found.push(i);
+    return found;
+  }
+  // Show the moment `now`; `before` is the moment shown until now, or -1.
+  show(now, before, again) {
+    const { born } = this.data;
+    if (!again && before >= 0 && upper(born, before) === upper(born, now)) return;
+    if (again || this.drawn < 0 || now < this.drawn || now - this.drawn > REDRAW) {
+      this.drawn = now < this.drawn ? Math.max(0, now - (REDRAW >> 1)) : now;
+      this.base.indices = this.rows(-1, this.drawn);
+    }
+    this.fresh.indices = this.rows(this.drawn, now);
+  }
+}

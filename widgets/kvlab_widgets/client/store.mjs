@@ -1,0 +1,104 @@
+// The run's rows in the browser. They only grow: a snapshot first, then a batch whenever something happened.
+const inflate = async text => {
+  const binary = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  const stream = new Blob([binary]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+};
+
+class Store {
+  constructor(sources, columns, dashes) {
+    this.dashes = dashes;
+    this.columns = columns;
+    this.sources = sources;
+    this.reset();
+  }
+  reset() {
+    this.n = 0;
+    Object.assign(this, { lanes: [], workers: [], agents: [], segments: [], run: {}, gap: this.gap ?? 0.1 });
+    for (const [name, names] of Object.entries(this.columns)) {
+      // Where glyphs draw from a table its rows are the source's own, so that nothing is kept twice.
+      const data = this.sources[name] ? this.sources[name].data : {};
+      for (const column of new Set([...Object.keys(data), ...names])) data[column] = [];
+      if (name === "events") data.born = [];
+      this[name] = data;
+    }
+    this.children = new Map(); this.nodeOf = new Map(); this.decisionTo = new Map(); this.actualOf = new Map();
+    this.auditOf = new Map(); this.spanOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();
+    this.lastColumn = -1;
+  }
+  // Take a batch in. Returns false if something before it is missing.
+  append(batch) {
+    if (batch.from !== this.n) return false;
+    for (const list of ["lanes", "workers", "agents", "segments"]) if (batch[list]) this[list].push(...batch[list]);
+    if (batch.run) this.run = batch.run;
+    for (const [name, rows] of Object.entries(batch.tables)) {
+      const data = this[name], start = data[this.columns[name][0]].length;
+      for (const column of this.columns[name]) for (const value of rows[column]) data[column].push(value);
+      this[`derive_${name}`]?.(data, start);
+    }
+    this.n = batch.to;
+    return true;
+  }
+  alive(name, k) { return upper(this[name].born, k); }
+  time(k) { return k > 0 ? this.events.t[k - 1] : 0; }
+
+  // What follows from the rows and is not sent: curves, marks, and where to find what.
+  derive_events(d, start) { for (let i = start; i < d.kind.length; i++) d.born.push(i + 1); }
+  line(d, i) {
+    d.x0[i] += this.gap; d.x1[i] -= this.gap;
+    const half = (d.x1[i] - d.x0[i]) / 2, ease = Math.min(half, 0.75);
+    d.cx0.push(d.x0[i] + ease); d.cx1.push(d.x1[i] - ease);
+  }
+  derive_plan(d, start) {
+    for (let i = start; i < d.x.length; i++) { d.mark.push(String(d.shape[i])); this.lastColumn = Math.max(this.lastColumn, d.x[i]); }
+  }
+  derive_planned_lines(d, start) { for (let i = start; i < d.x0.length; i++) this.line(d, i); }
+  derive_data(d, start) { for (let i = start; i < d.x0.length; i++) { d.x0[i] += this.gap; d.x1[i] -= this.gap; } }
+  derive_edges(d, start) {
+    const cover = this.dashes.length - 1;
+    for (let i = start; i < d.x0.length; i++) {
+      this.line(d, i);
+      const width = 1.3 + 1.2 * Math.min(1, Math.sqrt(d.bytes[i] / 2 ** 28));
+      d.width.push(d.how[i] === cover ? 4 : width);
+      d.dash.push(this.dashes[d.how[i]]);
+    }
+  }
+  derive_nodes(d, start) {
+    for (let i = start; i < d.x.length; i++) {
+      this.lastColumn = Math.max(this.lastColumn, d.x[i]);
+      this.nodeOf.set(d.name[i], i); this.nodeOf.set(d.id[i], i);
+      for (const parent of d.parents[i]) (this.children.get(parent) ?? this.children.set(parent, []).get(parent)).push(i);
+    }
+  }
+  derive_marks(d, start) { for (let i = start; i < d.x.length; i++) d.mark.push(String(d.shape[i])); }
+  derive_decisions(d, start) { for (let i = start; i < d.born.length; i++) this.decisionTo.set(d.target[i], i); }
+  derive_actuals(d, start) {
+    for (let i = start; i < d.born.length; i++) {
+      this.actualOf.set(d.decision[i], i); d.mark.push(String(d.kept[i]));
+      d.predicted[i] = d.predicted[i] ?? null;
+    }
+  }
+  derive_audits(d, start) { for (let i = start; i < d.born.length; i++) this.auditOf.set(d.decision[i], i); }
+  derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); this.spanOf.set(d.start[i], i); } }
+  derive_memory(d, start) { this.group(this.memoryOf, d.worker, start); }
+  derive_placements(d, start) { this.group(this.placementOf, d.segment, start); }
+  group(map, keys, start) { for (let i = start; i < keys.length; i++) (map.get(keys[i]) ?? map.set(keys[i], []).get(keys[i])).push(i); }
+
+  // Last row of `rows` (row numbers of table `name`, in their order) that is born at k; -1 if none is.
+  latest(name, rows, k) {
+    const born = this[name].born; let low = 0, end = rows?.length ?? 0;
+    while (low < end) { const mid = (low + end) >> 1; if (born[rows[mid]] <= k) low = mid + 1; else end = mid; }
+    return low ? rows[low - 1] : -1;
+  }
+  decisionOf(node) { return this.decisionTo.get(this.nodes.name[node]) ?? this.decisionTo.get(this.nodes.id[node]) ?? -1; }
+  born(name, row, k) { return row != null && row >= 0 && this[name].born[row] <= k; }
+  // Workers that hold all segments of a state at k.
+  holders(node, k) {
+    const here = this.nodes.segments[node].map(segment => {
+      const now = new Map();
+      for (const row of this.placementOf.get(segment) ?? []) if (this.placements.born[row] <= k) now.set(this.placements.worker[row], this.placements.there[row]);
+      return now;
+    });
+    return this.workers.filter((_, w) => here.length && here.every(now => now.get(w)));
+  }
+}

@@ -1,0 +1,160 @@
+"""The inspector as one Bokeh document: the same in a cell, on a page and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from bokeh.models import CDSView, Column, ColumnDataSource, CustomJS, CustomJSFilter, Div, InlineStyleSheet, Row
+
+from kvlab_widgets.figures import Build, Panel
+from kvlab_widgets.look import DECISION_DASHES, style, theme
+from kvlab_widgets.rows import DECISIONS, KINDS, TABLES
+from kvlab_widgets.views.decision import decision
+from kvlab_widgets.views.events import events
+from kvlab_widgets.views.graph import graph
+from kvlab_widgets.views.lineage import lineage
+from kvlab_widgets.views.memory import memory
+from kvlab_widgets.views.quality import quality
+from kvlab_widgets.views.timeline import timeline
+
+Theme = Literal["auto", "light", "dark"]
+
+CAP = {"cell": 300, "page": 450}
+"""States shown at once, at most: more cannot be told apart."""
+
+SIDE = {"cell": 388, "page": 560}
+"""Width of the right column in px."""
+
+_FOLDER = Path(__file__).parent
+_MODULES = (
+    *(f"client/{name}.mjs" for name in ("format", "layer", "store", "panel", "transport")),
+    *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
+    "client/client.mjs",
+)
+
+
+class Inspector:
+    """Models of one inspector.
+
+    Parameters
+    ----------
+    packed
+        Rows that it starts with (:func:`kvlab_widgets.packing.packed`); empty if they come later.
+    page
+        On a page of its own, all views at once; else in a cell, some of them in tabs.
+    live
+        More rows may come through :attr:`tail`.
+    alone
+        The document around it is its own, so it colours that too.
+    theme
+        ``auto`` follows JupyterLab, else the system.
+    start
+        Moment to begin at; None for the last.
+
+    Attributes
+    ----------
+    root
+        What is displayed.
+    tail
+        A model whose ``text`` takes one batch of rows as JSON.
+    mirror
+        A source that tells what is looked at: ``k``, ``known``, ``selected``, ``live``, ``ask``. The only model that speaks back.
+    """
+
+    def __init__(
+        self,
+        packed: str,
+        *,
+        page: bool,
+        live: bool = False,
+        alone: bool = True,
+        theme: Theme = "auto",
+        start: int | None = None,
+    ) -> None:
+        self.build = Build(page)
+        self.tail = Div(text="")
+        self.mirror = ColumnDataSource({"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [False]})
+        panels, tabs, tabbar, rows = _page(self.build) if page else _cell(self.build)
+        bar = self.build.div(height=38)
+        self.root = Column(
+            bar, *rows, sizing_mode="stretch_width", margin=0, stylesheets=[InlineStyleSheet(css=style("root"))],
+            html_attributes={
+                "tabindex": "0", "role": "group", "aria-label": "kvlab inspector", "data-kv": "inspector",
+                "data-lm-suppress-shortcuts": "true",
+            },
+        )  # fmt: skip
+        told = {
+            "root": self.root, "bar": bar, "tabs": tabs, "tabbar": tabbar, "tail": self.tail, "mirror": self.mirror,
+            "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
+            "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
+            "tokens": _themes(), "meta": _meta(page=page, live=live, own=alone, theme=theme, start=start),
+        }  # fmt: skip
+        boot = CustomJS(code=client_module(), module=True, args=told)
+        _start_with(panels[0].parts["figure"], boot)
+        for model in self.root.references():
+            if model is not self.mirror and model is not self.tail:
+                model.syncable = False
+
+
+def client_module() -> str:
+    """The browser's half: all files of ``client/`` and ``views/`` as one ES module."""
+    return "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _MODULES)
+
+
+def _themes() -> dict[str, dict[str, str]]:
+    return {"light": theme(0), "dark": theme(1)}
+
+
+def _meta(*, page: bool, live: bool, own: bool, theme: Theme, start: int | None) -> Mapping[str, Any]:
+    return {
+        "page": page, "live": live, "own": own, "theme": theme, "start": start, "cap": CAP["page" if page else "cell"],
+        "kinds": list(KINDS), "decisions": list(DECISIONS), "dashes": [list(dash) for dash in DECISION_DASHES],
+        "columns": {name: list(columns) for name, columns in TABLES.items()},
+    }  # fmt: skip
+
+
+def _start_with(figure: Any, boot: Any) -> None:
+    """Run ``boot`` wherever ``figure`` is rendered: in a cell, on a page, in a file, and again when it is mounted again.
+
+    Document events are not raised in all of these; the filter of a renderer is always asked.
+    """
+    code = "setTimeout(() => boot.execute(source), 0); return null"
+    view = CDSView(filter=CustomJSFilter(args={"boot": boot}, code=code))
+    figure.scatter("x", "y", source=ColumnDataSource({"x": [-99], "y": [-99]}), view=view)
+
+
+def _row(*columns: Any, **layout: Any) -> Any:
+    return Row(*columns, sizing_mode="stretch_width", margin=0, **{"spacing": 24, **layout})
+
+
+def _column(*parts: Any, width: int | None = None) -> Any:
+    size = {"width": width} if width is not None else {"sizing_mode": "stretch_width"}
+    return Column(*parts, margin=0, spacing=8, **size)
+
+
+def _wide(panel: Panel) -> Any:
+    return panel.column(sizing_mode="stretch_width")
+
+
+def _page(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
+    first, second = graph(build, 500), timeline(build, 150)
+    third, fourth = decision(build, 190, 262), memory(build, 104, 104)
+    low = [lineage(build, 120, 150), quality(build, 270), events(build, 270)]
+    left = _column(_wide(first), _wide(second))
+    right = _column(_wide(third), _wide(fourth), width=SIDE["page"])
+    return [first, second, third, fourth, *low], [], None, [_row(left, right), _row(*map(_wide, low))]
+
+
+def _cell(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
+    first, second = graph(build, 366), timeline(build, 118)
+    third, fourth = decision(build, 124, 176), memory(build, 84, 78)
+    more = [lineage(build, 140, 160), quality(build, 300), events(build, 300)]
+    tabbar = build.div(height=34)
+    names = ("Decision", "Lineage", "Quality", "Events")
+    tabs = [[name, _wide(panel)] for name, panel in zip(names, (third, *more), strict=True)]
+    left = _column(_wide(first), _wide(second))
+    right = _column(Column(tabbar, *(model for _, model in tabs), margin=0, sizing_mode="stretch_width"), _wide(fourth),
+                    width=SIDE["cell"])  # fmt: skip
+    return [first, second, third, fourth, *more], tabs, tabbar, [_row(left, right)]

@@ -1,0 +1,86 @@
+"""The inspector on a page of its own, served to this machine alone; it follows a run that another process makes."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+from bokeh.application import Application
+from bokeh.application.handlers.function import FunctionHandler
+from bokeh.server.server import Server
+
+from kvlab.errors import InvalidInput
+from kvlab.store.saved import SavedRun
+from kvlab_widgets.export import rows_of
+from kvlab_widgets.feeds import LogFeed
+from kvlab_widgets.inspector import Inspector
+from kvlab_widgets.packing import packed
+from kvlab_widgets.telling import BATCH_SECONDS, Telling
+
+HOST = "127.0.0.1"
+
+
+class PageServer:
+    """A server of one run. Its address has a token that nobody can guess; without it every path is 404.
+
+    Attributes
+    ----------
+    url
+        Where the page is.
+    """
+
+    def __init__(self, run: Any, *, port: int = 0) -> None:
+        path = f"/{secrets.token_urlsafe(24)}"
+        folder = Path(run.path)
+
+        def show(document: Any) -> None:
+            _show(document, folder)
+
+        try:
+            # The index would tell the token to whoever asks for "/".
+            self._server = Server(
+                {path: Application(FunctionHandler(show))}, address=HOST, port=port, use_index=False, num_procs=1,
+                allow_websocket_origin=[HOST, "localhost"] if port == 0 else [f"{HOST}:{port}", f"localhost:{port}"],
+            )  # fmt: skip
+        except OSError as error:
+            raise InvalidInput(f"port {port} of {HOST} cannot be served: {error}", hint="leave out --port") from error
+        if port == 0:
+            taken = self._server.port
+            self._server._tornado._websocket_origins = {f"{HOST}:{taken}", f"localhost:{taken}"}  # noqa: SLF001 - known only now
+        self.url = f"http://{HOST}:{self._server.port}{path}"
+
+    def run(self) -> None:
+        """Serve until Ctrl-C or :meth:`stop`."""
+        self._server.start()
+        self._server.io_loop.start()
+
+    def stop(self) -> None:
+        """Stop serving; safe to call from another thread."""
+        loop = self._server.io_loop
+        loop.add_callback(self._server.stop)
+        loop.add_callback(loop.stop)
+
+
+def serve(run: Any, *, port: int = 0) -> None:
+    """Serve the inspector of ``run`` until Ctrl-C, and print where."""
+    server = PageServer(run, port=port)
+    print(server.url, flush=True)  # noqa: T201 - what the person who called it waits for
+    server.run()
+
+
+def _show(document: Any, folder: Path) -> None:
+    feed = LogFeed(folder)
+    more = feed.poll()
+    inspector = Inspector(packed(feed.rows.take()), page=True, live=more)
+    document.add_root(inspector.root)
+    document.title = f"{feed.rows.world.name or folder.name} · kvlab"
+    if more:
+        telling = Telling(feed, inspector, lambda: None, lambda: rows_of(SavedRun(folder)))
+        inspector.mirror.on_change("data", lambda _attr, _old, new: telling.heard(dict(new)))
+
+        def turn() -> None:
+            if not telling.turn():
+                document.remove_periodic_callback(turn)
+
+        document.add_periodic_callback(turn, round(BATCH_SECONDS * 1e3))

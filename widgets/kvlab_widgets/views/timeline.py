@@ -1,0 +1,40 @@
+"""Timeline: what each worker computed, and when."""
+
+from __future__ import annotations
+
+from bokeh.models import CDSView, CustomJSTickFormatter, FixedTicker
+
+from kvlab_widgets.figures import Build, Panel
+from kvlab_widgets.look import DECISION_TOKENS
+
+SECONDS = "return tick === 0 ? '0 s' : (Math.abs(tick) < 0.0995 ? +(tick * 1e3).toFixed(1) + ' ms' : +tick.toFixed(2) + ' s')"
+BAR = 0.56
+
+
+def timeline(build: Build, height: int) -> Panel:
+    """The panel of the timeline."""
+    made = build.figure("Timeline", height, (0, 1), (-1, 1))
+    made.ygrid.visible = False
+    made.yaxis.ticker = FixedTicker(ticks=[])
+    made.yaxis.axis_line_color, made.yaxis.major_tick_out, made.min_border_left = None, 0, 84
+    made.xaxis.formatter = CustomJSTickFormatter(code=SECONDS)
+    # Work that no decision led to is slate.
+    hues = build.mapper([*DECISION_TOKENS[:-2], "node", "background"])
+
+    def spans(view: CDSView, level: str) -> None:
+        source = build.table("spans", "row", "t0", "t1", "how")
+        made.hbar(
+            y="row", left="t0", right="t1", height=BAR, source=source, view=view, line_color=None, level=level,
+            fill_color={"field": "how", "transform": hues},
+        )  # fmt: skip
+
+    build.layer("timeline", "spans", spans, x="t1")
+    running = build.source("row", "t0", "t1")
+    glyph = made.hbar(y="row", left="t0", right="t1", height=BAR, source=running, level="overlay", line_width=1).glyph
+    build.bind(glyph, "fill_color", "lane")
+    build.bind(glyph, "line_color", "faint")
+    names = build.source("x", "y", "text")
+    glyph = build.text(made, names, x_offset=5, text_baseline="middle", level="overlay")
+    build.bind(glyph, "text_color", "background")
+    cursor = build.cursor(made)
+    return build.panel("timeline", "Timeline", [made], height, figure=made, running=running, names=names, cursor=cursor)
