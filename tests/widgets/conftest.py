@@ -56,7 +56,9 @@ def large(generate: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """The system's Chromium. Its absence is a failure where tests must be complete."""
-    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), "")
+    path = next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+    )
     if not path:
         told = "no Chromium on the path: apt-get install chromium"
         if os.environ.get("KVLAB_CI"):

@@ -75,7 +75,9 @@ def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int
         place = {"segment": segment, "worker": worker, "nbytes": own * PER_TOKEN}
         told = {"parent": None, "start": total - own, "n_prompt": own, "checksum": "x"}
         teller.tell(Kind.SEGMENT_CREATED, worker, **place, n_tokens=own, detail=told)
-        teller.tell(Kind.SEGMENT_PLACED, worker, **place, detail={"how": chance.choice(("computed", "transfer", "map"))})
+        teller.tell(
+            Kind.SEGMENT_PLACED, worker, **place, detail={"how": chance.choice(("computed", "transfer", "map"))}
+        )
         teller.tell(
             Kind.STATE_CREATED, state=f"s{state}", agent=agent, n_tokens=total, nbytes=own * PER_TOKEN,
             detail={"name": agent, "operator": operator, "parents": [f"s{one}" for one in parents], "segments": [segment],
@@ -107,7 +109,9 @@ def _decide(
         if place == home:
             rows.append(("in place", place, {**base, "resume": 0.02}, 0, 0))
         else:
-            rows.append(("transfer", place, {**base, "transfer": 0.004 + nbytes / 1.4e8, "resume": 0.02}, nbytes, n_tokens))
+            rows.append(
+                ("transfer", place, {**base, "transfer": 0.004 + nbytes / 1.4e8, "resume": 0.02}, nbytes, n_tokens)
+            )
             half = {"transfer": 0.004 + nbytes / 2.8e8, "prefill": prefill / 2, "overlap": -prefill / 3}
             rows.append(("hybrid", place, {**base, **half, "resume": 0.02}, nbytes // 2, n_tokens))
         rows.append(("recompute", place, {**base, "prefill": prefill, "resume": 0.02}, 0, n_tokens))

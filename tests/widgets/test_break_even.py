@@ -30,7 +30,9 @@ def test_curves_agree_with_decide_on_a_grid(n_tokens: int, browser: Any) -> None
     import kvlab_widgets
 
     folder = Path(kvlab_widgets.__file__).parent
-    code = "\n".join((folder / name).read_text() for name in ("client/format.mjs", "client/panel.mjs", "views/decision.mjs"))
+    code = "\n".join(
+        (folder / name).read_text() for name in ("client/format.mjs", "client/panel.mjs", "views/decision.mjs")
+    )
     page = browser.new_page()
     at = roads(n_tokens)
     told = {

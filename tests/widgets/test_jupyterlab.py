@@ -53,7 +53,9 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = free.getsockname()[1]
     where = os.pathsep.join(str(path) for path in (HERE.parents[1], HERE.parents[1] / "widgets"))
     environment = {**os.environ, "HOME": str(home), "PYTHONPATH": where, "JUPYTER_PLATFORM_DIRS": "0"}
-    environment = {name: value for name, value in environment.items() if not name.startswith("JUPYTER_") or "PLATFORM" in name}
+    environment = {
+        name: value for name, value in environment.items() if not name.startswith("JUPYTER_") or "PLATFORM" in name
+    }
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=",
         "--ServerApp.port_retries=0", f"--ServerApp.root_dir={home}", "--LabApp.expose_app_in_browser=True",
@@ -118,14 +120,33 @@ def test_a_live_run_in_a_cell(lab_page: Any) -> None:
     page.locator(INSPECTOR).focus()
     n_cells = "() => jupyterapp.shell.currentWidget.content.widgets.length"
     before = page.evaluate(n_cells)
-    for key in ("Home", "ArrowRight", "ArrowRight", "a", "b", "d", "d", "x", "m", "z", "Shift+ArrowLeft", "End", "]", "["):
+    for key in (
+        "Home",
+        "ArrowRight",
+        "ArrowRight",
+        "a",
+        "b",
+        "d",
+        "d",
+        "x",
+        "m",
+        "z",
+        "Shift+ArrowLeft",
+        "End",
+        "]",
+        "[",
+    ):
         page.keyboard.press(key)
     assert page.evaluate(n_cells) == before  # none of them was JupyterLab's
-    page.wait_for_function("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=20_000)
+    page.wait_for_function(
+        "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=20_000
+    )
 
     run_cell(page, 3)
     frame = page.frame_locator('iframe[title="kvlab inspector"]')
     frame.locator(f'{INSPECTOR}[data-kv-ready="1"]').wait_for(timeout=30_000)
     assert frame.locator('[data-kv="status"]').inner_text() == "run done"
-    assert [url for url in page.requests if not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))] == []
+    assert [
+        url for url in page.requests if not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))
+    ] == []
     assert page.errors == []

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvlab_widgets.export import write_page
 
 from kvlab.display.quantities import bytes_text, count_text, seconds_text
 from kvlab.display.sentences import sentence
 from kvlab.store.rows import events_of
-from kvlab_widgets.export import write_page
 
 pytestmark = pytest.mark.browser
 
@@ -66,7 +66,9 @@ def test_tables_say_what_the_store_says_at_that_moment(which: str, request: Any,
         assert {row[0]: row[4] for row in shown.rows("memory") if row[4] != "–"} == {
             worker: size for worker, size in placed.items() if size != "0 B" or worker in _told(shown)
         }
-        done = sorted((row for row in world.rows["edges"] if row["actual_seq"]), key=lambda row: -row["actual_seq"])[:300]
+        done = sorted((row for row in world.rows["edges"] if row["actual_seq"]), key=lambda row: -row["actual_seq"])[
+            :300
+        ]
         assert [row[:5] for row in shown.rows("quality")] == [
             [row["edge"], row["chosen"], row["actual_how"], seconds_text(_six(row["predicted_seconds"])),
              seconds_text(_six(row["actual_seconds"]))]
@@ -111,7 +113,9 @@ def test_keys_move_the_cursor_and_stay_in_the_inspector(small: Any, opened: Any,
     shown = opened(page_of(small, page=True))
     n = small.events.num_rows
     kinds = [str(event.kind) for _, event in events_of(small.events)]
-    shown.page.evaluate("() => { window.leaked = []; document.addEventListener('keydown', e => window.leaked.push(e.key)) }")
+    shown.page.evaluate(
+        "() => { window.leaked = []; document.addEventListener('keydown', e => window.leaked.push(e.key)) }"
+    )
     shown.root.focus()
     keyboard = shown.page.keyboard
 
@@ -210,7 +214,9 @@ def test_everything_that_acts_has_a_name(large: Any, opened: Any, page_of: Any) 
     assert pictures.count() >= 6
 
 
-def test_a_narrow_window_of_many_states_shows_a_page_of_them_and_turns_it(large: Any, opened: Any, page_of: Any) -> None:
+def test_a_narrow_window_of_many_states_shows_a_page_of_them_and_turns_it(
+    large: Any, opened: Any, page_of: Any
+) -> None:
     shown = opened(page_of(large, page=True))
     drawn = "root => { const l = root.kvlab.layers.find(l => l.table === 'marks'); return l.base.indices.length + l.fresh.indices.length }"
     starts = set()

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-
-from kvlab.store.fold import World
 from kvlab_widgets.packing import as_json, packed, unpacked
 from kvlab_widgets.rows import DECISIONS, TABLES, RunRows
+
+from kvlab.store.fold import World
 
 
 def rows_of(events: list[Any]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvlab_widgets.page import PageServer
 
 from kvlab.store.log import EventLog
 from kvlab.store.runs import new_run_folder, open_run
-from kvlab_widgets.page import PageServer
 
 pytestmark = pytest.mark.browser
 
@@ -73,13 +73,16 @@ def test_it_follows_a_run_that_goes_on_and_says_when_it_is_over(served: Any, wri
     wait_for(shown, 100)
     shown.drawn(100)  # what is live moves with the run
     shown.move(60)
-    log.append(events[100:])
+    log.append(events[100:-1])
     log.flush()
-    wait_for(shown, len(events))
+    wait_for(shown, len(events) - 1)
     assert shown.root.get_attribute("data-kv-k") == "60"  # who looks back is left in peace
-    assert shown.text("status") == f"paused, {len(events) - 60} new"
+    assert shown.text("status") == f"paused, {len(events) - 61} new"
+    log.append(events[-1:])
     folder.complete()
-    shown.page.wait_for_function("() => !document.querySelector('[data-kv=\"inspector\"]').kvlab.running", timeout=10_000)
+    shown.page.wait_for_function(
+        "() => !document.querySelector('[data-kv=\"inspector\"]').kvlab.running", timeout=10_000
+    )
     shown.move(len(events))
     assert shown.text("status") == "run done"
     world = open_run(folder.path).world
@@ -96,9 +99,7 @@ def test_a_server_that_is_gone_is_said(served: Any, writing: Any, opened: Any) -
     shown = opened(server.url)
     wait_for(shown, 30)
     server.stop()
-    shown.page.wait_for_function(
-        "() => document.querySelector('[data-kv=\"inspector\"]').kvlab.lost", timeout=15_000
-    )
+    shown.page.wait_for_function("() => document.querySelector('[data-kv=\"inspector\"]').kvlab.lost", timeout=15_000)
     assert shown.text("status") == "disconnected, at event 30"
     shown.move(3)  # what is here can still be stepped through
     assert shown.text("position").startswith("3")

@@ -20,7 +20,7 @@ def controls(run: Any) -> Any:
         ("cancel", "End the run; what was made is kept"),
     ):
         button = ipywidgets.Button(description=name, tooltip=title, layout=ipywidgets.Layout(width="76px"))
-        button.on_click(lambda _, act=getattr(run, name): _pressed(act, run, told))
+        button.on_click(lambda _, name=name: _pressed(getattr(run, name), run, told))
         buttons.append(button)
     return ipywidgets.HBox([ipywidgets.Label(value=f"run {run.name}"), *buttons, told])
 

@@ -33,7 +33,9 @@ def page_html(run: Any, *, theme: Theme = "auto", page: bool = True, start: int 
     return str(file_html(document, INLINE, f"{rows.world.name or 'run'} · kvlab"))
 
 
-def write_page(run: Any, path: str | Path, *, theme: Theme = "auto", page: bool = True, start: int | None = None) -> Path:
+def write_page(
+    run: Any, path: str | Path, *, theme: Theme = "auto", page: bool = True, start: int | None = None
+) -> Path:
     """Write the inspector of ``run`` to ``path``: one self-contained file, and return its path.
 
     Parameters

@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bokeh.models import CDSView, ColumnDataSource, Column, Div, IndexFilter, InlineStyleSheet, LinearColorMapper, Range1d, Span
+from bokeh.models import (
+    CDSView,
+    Column,
+    ColumnDataSource,
+    Div,
+    IndexFilter,
+    InlineStyleSheet,
+    LinearColorMapper,
+    Range1d,
+    Span,
+)
 from bokeh.plotting import figure
 
 from kvlab_widgets.look import DECISION_TOKENS, FONT, style, theme
@@ -130,10 +140,13 @@ class Build:
         self.bind(span, "line_color", "accent")
         return span
 
-    def text(self, made: Any, source: Any, **more: Any) -> Any:
-        """Text glyphs in the views' type."""
-        glyph = made.text("x", "y", "text", source=source, text_font_size="11px", text_font={"value": FONT}, **more).glyph
-        self.bind(glyph, "text_color", "muted")
+    def text(self, made: Any, source: Any, colour: str | None = "muted", **more: Any) -> Any:
+        """Text glyphs in the views' type, coloured by token ``colour`` unless that is None."""
+        glyph = made.text(
+            "x", "y", "text", source=source, text_font_size="11px", text_font={"value": FONT}, **more
+        ).glyph
+        if colour is not None:
+            self.bind(glyph, "text_color", colour)
         return glyph
 
     def div(self, **layout: Any) -> Any:

@@ -60,7 +60,8 @@ class Inspector:
     tail
         A model whose ``text`` takes one batch of rows as JSON.
     mirror
-        A source that tells what is looked at: ``k``, ``known``, ``selected``, ``live``, ``ask``. The only model that speaks back.
+        A source that tells what is looked at: ``k``, ``known``, ``selected``, ``live``,
+        ``ask``. The only model that speaks back.
     """
 
     def __init__(

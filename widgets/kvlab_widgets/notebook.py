@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-import panel
+import panel as pn
 from IPython.display import HTML, display
 
 from kvlab_widgets.controls import controls
@@ -44,10 +44,12 @@ class CellInspector:
             self._feed.close()
             display(self.static())
             return
-        panel.extension(inline=True)
-        self._inspector = Inspector(packed(self._feed.rows.take()), page=False, live=True, alone=False, theme=self._theme)
-        pane = panel.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width")
-        telling = Telling(self._feed, self._inspector, lambda: panel.io.push_notebook(pane), lambda: rows_of(self._run))
+        pn.extension(inline=True)
+        self._inspector = Inspector(
+            packed(self._feed.rows.take()), page=False, live=True, alone=False, theme=self._theme
+        )
+        pane = pn.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width")
+        telling = Telling(self._feed, self._inspector, lambda: pn.io.push_notebook(pane), lambda: rows_of(self._run))
         self._inspector.mirror.on_change("data", lambda _attr, _old, new: telling.heard(dict(new)))
         bar = controls(self._run)
         if bar is not None:
@@ -68,7 +70,8 @@ class CellInspector:
             start = None if told["live"][0] else int(told["k"][0])
         page = page_html(self._run, theme=self._theme, page=False, start=start)
         return HTML(
-            f'<iframe title="kvlab inspector" style="width:100%;height:{HEIGHT}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
+            f'<iframe title="kvlab inspector" style="width:100%;height:{HEIGHT}px;border:0" '
+            f'srcdoc="{html.escape(page)}"></iframe>'
         )
 
     def snapshot(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,17 @@ class PageServer:
         def show(document: Any) -> None:
             _show(document, folder)
 
+        # The port must be known before the server is made: only pages from this very port may open its websocket.
+        port = port or _free_port()
         try:
             # The index would tell the token to whoever asks for "/".
             self._server = Server(
-                {path: Application(FunctionHandler(show))}, address=HOST, port=port, use_index=False, num_procs=1,
-                allow_websocket_origin=[HOST, "localhost"] if port == 0 else [f"{HOST}:{port}", f"localhost:{port}"],
+                {path: Application(FunctionHandler(show))}, address=HOST, port=port, use_index=False,
+                allow_websocket_origin=[f"{HOST}:{port}", f"localhost:{port}"],
             )  # fmt: skip
         except OSError as error:
             raise InvalidInput(f"port {port} of {HOST} cannot be served: {error}", hint="leave out --port") from error
-        if port == 0:
-            taken = self._server.port
-            self._server._tornado._websocket_origins = {f"{HOST}:{taken}", f"localhost:{taken}"}  # noqa: SLF001 - known only now
-        self.url = f"http://{HOST}:{self._server.port}{path}"
+        self.url = f"http://{HOST}:{port}{path}"
 
     def run(self) -> None:
         """Serve until Ctrl-C or :meth:`stop`."""
@@ -60,6 +60,12 @@ class PageServer:
         loop = self._server.io_loop
         loop.add_callback(self._server.stop)
         loop.add_callback(loop.stop)
+
+
+def _free_port() -> int:
+    with socket.socket() as asked:
+        asked.bind((HOST, 0))
+        return int(asked.getsockname()[1])
 
 
 def serve(run: Any, *, port: int = 0) -> None:
@@ -81,6 +87,6 @@ def _show(document: Any, folder: Path) -> None:
 
         def turn() -> None:
             if not telling.turn():
-                document.remove_periodic_callback(turn)
+                document.remove_periodic_callback(beat)
 
-        document.add_periodic_callback(turn, round(BATCH_SECONDS * 1e3))
+        beat = document.add_periodic_callback(turn, round(BATCH_SECONDS * 1e3))

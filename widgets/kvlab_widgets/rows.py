@@ -68,7 +68,12 @@ class RunRows:
         self.layout = Layout()
         self._new: dict[str, dict[str, list[Any]]] = {}
         self._count = dict.fromkeys(TABLES, 0)
-        self._lists: dict[str, dict[str, int]] = {"lanes": self.layout.lanes, "workers": {}, "agents": {}, "segments": {}}
+        self._lists: dict[str, dict[str, int]] = {
+            "lanes": self.layout.lanes,
+            "workers": {},
+            "agents": {},
+            "segments": {},
+        }
         self._told: dict[str, int] = {}
         self._lane_of: dict[str, str] = {}
         self._node_rows: dict[str, int] = {}
@@ -173,7 +178,7 @@ class RunRows:
         worker = last.get("worker") or (self.world.find("agents", agent) or {}).get("worker")
         below = [self.world.find("states", name) or {} for name in parents]
         n_tokens = row.get("n_tokens") or 0
-        own = n_tokens - max((parent.get("n_tokens") or 0 for parent in below), default=0)
+        own = max(0, n_tokens - max((parent.get("n_tokens") or 0 for parent in below), default=0))
         self._node(
             seq, (str(event.state), key, agent), place, worker=worker, tokens=n_tokens, own=own, parents=parents, row=row,
             segments=segments,
@@ -201,7 +206,9 @@ class RunRows:
         )  # fmt: skip
         for name in names:
             self._node_rows[name] = node
-        self._add("marks", born=seq, node=node, **at, fill=SOLID if row.get("exact", True) is not False else APPROXIMATE)
+        self._add(
+            "marks", born=seq, node=node, **at, fill=SOLID if row.get("exact", True) is not False else APPROXIMATE
+        )
 
     def _state_phase(self, seq: int, event: Event) -> None:
         node = self._node_rows.get(str(event.state))
@@ -323,7 +330,9 @@ class RunRows:
             row = self.world.held.get(str(event.segment), {}).get(str(event.worker))
             rows = [row] if row is not None else []
         elif event.kind is Kind.WORKER_LOST:
-            rows = [row for copies in self.world.held.values() for row in copies.values() if row["worker"] == event.worker]
+            rows = [
+                row for copies in self.world.held.values() for row in copies.values() if row["worker"] == event.worker
+            ]
         else:
             return []
         for row in rows:
@@ -388,17 +397,17 @@ def _as_text(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _HANDLERS: dict[Kind, Callable[[RunRows, int, Event], None]] = {
-    Kind.RUN_STARTED: RunRows._run_started,
-    Kind.STATE_CREATED: RunRows._state_created,
-    Kind.STATE_PHASE: RunRows._state_phase,
-    Kind.TURN_FINISHED: RunRows._turn_finished,
-    Kind.DECISION: RunRows._decision,
-    Kind.DECISION_ACTUAL: RunRows._decision_actual,
-    Kind.DECISION_AUDIT: RunRows._decision_audit,
-    Kind.ACTION_STARTED: RunRows._action_started,
-    Kind.ACTION_FINISHED: RunRows._action_ended,
-    Kind.ACTION_FAILED: RunRows._action_ended,
-    Kind.SEGMENT_PLACED: RunRows._segment_placed,
-    Kind.SEGMENT_DROPPED: RunRows._segment_dropped,
-    Kind.MEMORY: RunRows._sampled,
+    Kind.RUN_STARTED: RunRows._run_started,  # noqa: SLF001
+    Kind.STATE_CREATED: RunRows._state_created,  # noqa: SLF001
+    Kind.STATE_PHASE: RunRows._state_phase,  # noqa: SLF001
+    Kind.TURN_FINISHED: RunRows._turn_finished,  # noqa: SLF001
+    Kind.DECISION: RunRows._decision,  # noqa: SLF001
+    Kind.DECISION_ACTUAL: RunRows._decision_actual,  # noqa: SLF001
+    Kind.DECISION_AUDIT: RunRows._decision_audit,  # noqa: SLF001
+    Kind.ACTION_STARTED: RunRows._action_started,  # noqa: SLF001
+    Kind.ACTION_FINISHED: RunRows._action_ended,  # noqa: SLF001
+    Kind.ACTION_FAILED: RunRows._action_ended,  # noqa: SLF001
+    Kind.SEGMENT_PLACED: RunRows._segment_placed,  # noqa: SLF001
+    Kind.SEGMENT_DROPPED: RunRows._segment_dropped,  # noqa: SLF001
+    Kind.MEMORY: RunRows._sampled,  # noqa: SLF001
 }

@@ -30,7 +30,9 @@ class Telling:
         All rows so far as one batch, for a browser that lost some.
     """
 
-    def __init__(self, feed: Feed, inspector: Inspector, push: Callable[[], None], again: Callable[[], RunRows]) -> None:
+    def __init__(
+        self, feed: Feed, inspector: Inspector, push: Callable[[], None], again: Callable[[], RunRows]
+    ) -> None:
         self._feed, self._inspector, self._push, self._again = feed, inspector, push, again
         self._said = time.monotonic()
         self._beats = 0

@@ -39,8 +39,11 @@ class Client {
     for (const view of this.views) view.mount();
     this.tabs();
     this.keys();
-    this.store.gap = this.views[0].gap();
-    if (this.told.packed) this.store.append(await inflate(this.told.packed));
+    this.fields();
+    const first = this.told.packed ? await inflate(this.told.packed) : null;
+    const columns = [...(first?.tables.plan?.x ?? []), ...(first?.tables.nodes?.x ?? [])];
+    this.store.gap = this.views[0].gap(columns.reduce((most, x) => Math.max(most, x), 3) + 1);
+    if (first) this.store.append(first);
     this.reshape();
     this.moveTo(this.told.meta.start ?? this.store.n, true);
     if (this.told.meta.live) this.follow();
@@ -121,7 +124,7 @@ class Client {
     this.root.addEventListener("keydown", event => {
       const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && from.type !== "range");
       if (event.ctrlKey || event.metaKey || event.altKey) return;
-      if (typing) { if (event.key === "Escape") { this.focusRoot(event); } else event.stopPropagation(); return; }
+      if (typing) { if (event.key === "Escape") this.focusRoot(event); return; }
       if (from?.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) return;
       const act = {
         ArrowRight: () => this.step(1, event.shiftKey ? "turn" : this.unit), ArrowLeft: () => this.step(-1, event.shiftKey ? "turn" : this.unit),
@@ -134,6 +137,8 @@ class Client {
       act();
     }, true);
   }
+  // What is typed into a field reaches the field, and nothing around the inspector.
+  fields() { this.root.addEventListener("keydown", event => event.stopPropagation()); }
   focusRoot(event) { event.preventDefault(); event.stopPropagation(); this.root.focus(); }
   tabs() {
     const { tabs, tabbar } = this.told;

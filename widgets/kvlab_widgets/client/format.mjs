@@ -2,10 +2,15 @@
 const THIN = "\u202f";
 const escaped = text => String(text ?? "").replace(/[&<>"']/g, c => `&#${c.charCodeAt(0)};`);
 const count = n => n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN);
+// As Python rounds: an exact half goes to the even neighbour.
+const fixed = (x, digits) => {
+  const scaled = x * 10 ** digits, floor = Math.floor(scaled);
+  return scaled - floor === 0.5 ? ((floor % 2 ? floor + 1 : floor) / 10 ** digits).toFixed(digits) : x.toFixed(digits);
+};
 const seconds = s => {
   if (s == null) return "–";
   const size = Math.abs(s);
-  if (size < 0.1) return `${(s * 1e3).toFixed(size > 0 && size < 0.01 ? 1 : 0)} ms`;
+  if (size < 0.1) return `${fixed(s * 1e3, size > 0 && size < 0.01 ? 1 : 0)} ms`;
   return `${s.toFixed(size < 10 ? 2 : 1)} s`;
 };
 const bytes = n => {

@@ -14,8 +14,8 @@ class Panel {
     button.setAttribute("aria-pressed", this.asTable);
     for (const model of this.body) model.visible = !this.asTable;
     this.table.visible = this.asTable;
-    if (this.asTable) this.drawTable(this.client.k);
-    else this.later(this.client.k, true);
+    // A Div that changes is rendered anew, and loses what was put into it.
+    requestAnimationFrame(() => { if (this.asTable) this.drawTable(this.client.k); else this.later(this.client.k, true); });
   }
   drawTable(k) {
     const { head, rows, numeric, note } = this.rowsAt(k);

@@ -31,7 +31,7 @@ class DecisionView extends Panel {
         audited ? `<td class="n">${seconds(measured)}` : ""}<td>${a.excluded ? "" : this.bar(a, slowest)}<td class="last">${escaped(because)}</tr>`;
     });
     const more = all.length > ROWS ? `<p class="muted">and ${all.length - ROWS} more, in the table</p>` : "";
-    this.client.put(this.rows, `<div data-kv="decision" data-edge="${escaped(d.edge[row])}"><p class="clip"><b>${escaped(d.source[row])} → ${escaped(d.target[row])}</b>
+    this.client.put(this.rows, `<div class="scroll" tabindex="0" role="region" aria-label="Alternatives" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(d.edge[row])}"><p class="clip"><b>${escaped(d.source[row])} → ${escaped(d.target[row])}</b>
       <b class="h${d.chosen[row]}">${escaped(this.client.how(d.chosen[row]))}</b> <span class="muted">${count(d.tokens[row])} tokens${
         lacks ? `, ${count(lacks)} missing on ${w(d.worker[row])}` : ""}${d.policy[row] && d.policy[row] !== "cheapest" ? `, ${escaped(d.policy[row])}` : ""}</span></p>
       <table><thead><tr><th scope="col">alternative<th scope="col">on<th scope="col" class="n">predicted${audited ? '<th scope="col" class="n">audited' : ""}<th scope="col"><th scope="col"></tr></thead><tbody>${rows.join("")}</tbody></table>${more}
@@ -106,19 +106,18 @@ class DecisionView extends Panel {
 // what the cost model knows beyond one line (several segments, threads, queues) stays as it was decided.
 const breakEven = (cost, tokens, moved, again, both, points = POINTS) => {
   const per = cost.bytes_per_token * (moved.nbytes / (moved.missing * cost.bytes_per_token) || 1), n0 = moved.missing, past = Math.max(0, tokens - n0);
-  const rest = a => a.took - (a.terms.transfer ?? 0) - (a.terms.prefill ?? 0) - (a === both ? a.terms.overlap ?? 0 : 0);
+  const rest = a => a.took - (a.terms.transfer ?? 0) - (a.terms.prefill ?? 0);
   const wire = n => linkSeconds(cost.frames, n * per), compute = n => prefillSeconds(cost.prefill, n, past);
   const wireBy = (moved.terms.transfer ?? 0) / wire(n0), computeBy = (again.terms.prefill ?? 0) / compute(n0);
   const share = both ? Math.max(0, Math.min(1, 1 - both.nbytes / (n0 * per))) : 0; // of the tokens, what the hybrid prefills
   const ends = n => Math.max(computeBy * compute(n * share), wireBy * wire(n * (1 - share)));
-  const hybridBy = both ? (both.took - rest(both)) / ends(n0) : 0;
   const top = round125(Math.max(64, n0 * 1.15)), found = { x: [], transfer: [], recompute: [], hybrid: [], even: null };
   for (let i = 1; i < points; i++) {
     const n = top * i / (points - 1);
     found.x.push(n);
     found.transfer.push(rest(moved) + wireBy * wire(n));
     found.recompute.push(rest(again) + computeBy * compute(n));
-    found.hybrid.push(both ? rest(both) + hybridBy * ends(n) : NaN);
+    found.hybrid.push(both ? both.took + ends(n) - ends(n0) : NaN);
     const last = found.x.length - 1, gap = j => found.transfer[j] - found.recompute[j];
     if (found.even == null && last && gap(last - 1) * gap(last) < 0) {
       const part = gap(last - 1) / (gap(last - 1) - gap(last));

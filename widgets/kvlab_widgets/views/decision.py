@@ -10,7 +10,7 @@ from kvlab_widgets.rows import DECISIONS
 from kvlab_widgets.views.timeline import SECONDS
 
 CURVES = ("transfer", "recompute", "hybrid")
-TOKENS = "return tick >= 1000 ? +(tick / 1000).toFixed(1) + 'k' : '' + tick"
+TOKENS = "return tick >= 1000 ? +(tick / 1000).toFixed(1) + 'k' : '' + +tick.toFixed(2)"
 
 
 def decision(build: Build, chart: int, rows: int) -> Panel:

@@ -19,8 +19,8 @@ class GraphView extends Panel {
     return Math.max(4, Math.min(Math.floor(this.frame().bbox.width / 26), Math.floor(cap / lanes)));
   }
   get shownLanes() { return Math.max(4, Math.floor(this.frame().bbox.height / 17)); }
-  // How far a line ends from its state, in columns: 9 px on the page that will be shown.
-  gap() { return 9 * 30 / Math.max(300, this.frame().bbox.width); }
+  // How far a line ends from its state, in columns: 9 px on a page of so many.
+  gap(columns) { const { width } = this.frame().bbox; return 9 * Math.min(columns, Math.max(4, width / 26)) / Math.max(300, width); }
   mount() {
     super.mount();
     const canvas = this.client.view(this.figure).el;
@@ -34,7 +34,7 @@ class GraphView extends Panel {
   reshape() {
     const { lanes, lastColumn } = this.store, n = lanes.length, shown = Math.min(n, this.shownLanes);
     this.part = n > shown ? `${shown} of ${n} lanes` : "";
-    const axis = this.client.view(this.figure).model.yaxis?.[0] ?? this.figure.left[0];
+    const axis = this.figure.left[0];
     if (this.named !== n) {
       this.named = n;
       axis.ticker.ticks = lanes.map((_, i) => -i);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import CDSView, CategoricalMarkerMapper, FixedTicker
+from bokeh.models import CategoricalMarkerMapper, CDSView, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
 
@@ -12,7 +12,7 @@ MARKERS = ("circle", "triangle", "diamond", "inverted_triangle")
 FILLS, LINES = ("node", "background", "background"), ("background", "evicted", "corrected")
 """Token of a mark's fill and of its border: solid, hollow (evicted), approximate."""
 
-SIZE = 11
+SIZE = 13
 
 
 def graph(build: Build, height: int) -> Panel:
@@ -32,7 +32,9 @@ def graph(build: Build, height: int) -> Panel:
 
     def planned_lines(view: CDSView, level: str) -> None:
         source = build.table("planned_lines", "x0", "y0", "x1", "y1", "cx0", "cx1")
-        glyph = made.bezier("x0", "y0", "x1", "y1", "cx0", "y0", "cx1", "y1", source=source, view=view, level=level).glyph
+        glyph = made.bezier(
+            "x0", "y0", "x1", "y1", "cx0", "y0", "cx1", "y1", source=source, view=view, level=level
+        ).glyph
         build.bind(glyph, "line_color", "planned")
 
     def plan(view: CDSView, level: str) -> None:
@@ -71,7 +73,9 @@ def graph(build: Build, height: int) -> Panel:
     build.layer("graph", "data", texts, x="x1")
     build.layer("graph", "edges", edges, x="x1")
     build.layer("graph", "marks", marks, x="x")
-    return build.panel("graph", "State graph", [made], height, figure=made, lanes=lanes, **_above(build, made, hues, shapes))
+    return build.panel(
+        "graph", "State graph", [made], height, figure=made, lanes=lanes, **_above(build, made, hues, shapes)
+    )
 
 
 def _above(build: Build, made: Any, hues: Any, shapes: Any) -> dict[str, Any]:
@@ -99,9 +103,9 @@ def _above(build: Build, made: Any, hues: Any, shapes: Any) -> dict[str, Any]:
         build.bind(glyph, "line_color", "accent")
     labels = build.source("x", "y", "text", "dx", "align")
     glyph = build.text(
-        made, labels, x_offset={"field": "dx"}, y_offset=-14, text_align={"field": "align"}, text_baseline="middle", level="overlay",
+        made, labels, "ink", x_offset={"field": "dx"}, y_offset=-21, text_align={"field": "align"},
+        text_baseline="middle", level="overlay",
         background_fill_alpha=0.9, padding=2,
     )  # fmt: skip
-    build.bind(glyph, "text_color", "ink")
     build.bind(glyph, "background_fill_color", "background")
     return {"path": path, "related": related, "kin": kin, "ring": ring, "square": square, "labels": labels}

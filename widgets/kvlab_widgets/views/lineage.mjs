@@ -13,8 +13,7 @@ class LineageView extends Panel {
     const chain = [node];
     while (chain.length < DEPTH && nodes.parents[chain[0]][0] != null) chain.unshift(nodes.parents[chain[0]][0]);
     const y = [], left = [], right = [], of = [];
-    let start = nodes.tokens[chain[0]] - nodes.own[chain[0]];
-    chain.forEach((one, i) => { y.push(-i); left.push(start); start += nodes.own[one]; right.push(start); of.push(one === node ? 1 : 0); });
+    chain.forEach((one, i) => { y.push(-i); left.push(nodes.tokens[one] - nodes.own[one]); right.push(nodes.tokens[one]); of.push(one === node ? 1 : 0); });
     fill(this.bars, { y, left, right, of });
     fill(this.names, { x: right, y, text: chain.map(one => `${nodes.id[one]} ${nodes.name[one] === nodes.id[one] ? "" : nodes.name[one]}`) });
     const from = left[0] > right.at(-1) * 0.5 ? left[0] : 0;

@@ -39,7 +39,7 @@ class MemoryView extends Panel {
       this.drawnTo = m.born.length;
       const rows = Object.fromEntries(Object.entries(all.rows).map(([name, column]) => [name, [...column, column.at(-1) ?? 0]]));
       if (m.born.length) rows.t[rows.t.length - 1] = this.total.x_range.end;
-      fill(this.over, m.born.length ? rows : Object.fromEntries(Object.keys(rows).map(name => [name, []])));
+      fill(this.over, m.born.length ? rows : Object.fromEntries(Object.keys(rows).map(name => [name, [0, 0]])));
     }
   }
   show(k) { this.cursor.location = Math.min(this.store.time(k), this.total.x_range.end); }

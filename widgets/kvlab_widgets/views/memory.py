@@ -36,11 +36,22 @@ def memory(build: Build, bars_height: int, height: int) -> Panel:
     total = build.figure("K/V on all workers over time", height, (0, 1), (0, 1))
     total.xgrid.visible = False
     total.min_border_left = 62
-    total.xaxis.formatter, total.yaxis.formatter = CustomJSTickFormatter(code=SECONDS), CustomJSTickFormatter(code=BYTES)
+    total.xaxis.formatter, total.yaxis.formatter = (
+        CustomJSTickFormatter(code=SECONDS),
+        CustomJSTickFormatter(code=BYTES),
+    )
     total.yaxis.ticker = FixedTicker(ticks=[])
     over = build.source("t", *(f"{name}{end}" for name in CATEGORIES for end in ("0", "1")))
+    over.data = {column: [0.0, 0.0] for column in over.data}  # Bokeh 3.9 never ends to draw a step area without points
     for name in CATEGORIES:
         glyph = total.varea_step(x="t", y1=f"{name}0", y2=f"{name}1", step_mode="after", source=over).glyph
         build.bind(glyph, "fill_color", name)
-    parts = {"bars": bars, "held": held, "measured": measured, "total": total, "over": over, "cursor": build.cursor(total)}
+    parts = {
+        "bars": bars,
+        "held": held,
+        "measured": measured,
+        "total": total,
+        "over": over,
+        "cursor": build.cursor(total),
+    }
     return build.panel("memory", "Memory", [bars, total], bars_height + height, **parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokeh.models import CDSView, CategoricalMarkerMapper, CustomJSTickFormatter, FixedTicker
+from bokeh.models import CategoricalMarkerMapper, CDSView, CustomJSTickFormatter, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.views.timeline import SECONDS

@@ -38,15 +38,15 @@ class TimelineView extends Panel {
     this.names_(k);
   }
   names_(k) {
-    const frame = this.client.frame(this.figure), x = [], y = [], text = [];
+    const frame = this.client.frame(this.figure), x = [], y = [], text = [], tone = [];
     if (!frame) return;
     const perSecond = frame.bbox.width / (this.figure.x_range.end - this.figure.x_range.start), { spans } = this.store;
     for (let i = this.store.alive("spans", k) - 1, end = Math.max(0, i - 300); i >= end; i--) {
       const room = (spans.t1[i] - Math.max(spans.t0[i], this.from)) * perSecond - 10, agent = spans.agent[i], many = agent.split(", ").length;
       const name = [agent, many > 1 ? `${many} agents` : agent].find(one => one.length * CHARACTER <= room);
-      if (name && spans.t0[i] >= this.from) { x.push(spans.t0[i]); y.push(spans.row[i]); text.push(name); }
+      if (name && spans.t0[i] >= this.from) { x.push(spans.t0[i]); y.push(spans.row[i]); text.push(name); tone.push(spans.how[i] < 2 ? 1 : 0); }
     }
-    if (text.length || this.names.data.x.length) fill(this.names, { x, y, text });
+    if (text.length || this.names.data.x.length) fill(this.names, { x, y, text, tone });
   }
   rowsAt(k) {
     const { spans, workers } = this.store, end = this.store.alive("spans", k), rows = [];

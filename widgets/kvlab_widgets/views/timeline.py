@@ -7,7 +7,9 @@ from bokeh.models import CDSView, CustomJSTickFormatter, FixedTicker
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.look import DECISION_TOKENS
 
-SECONDS = "return tick === 0 ? '0 s' : (Math.abs(tick) < 0.0995 ? +(tick * 1e3).toFixed(1) + ' ms' : +tick.toFixed(2) + ' s')"
+SECONDS = (
+    "return tick === 0 ? '0 s' : (Math.abs(tick) < 0.0995 ? +(tick * 1e3).toFixed(1) + ' ms' : +tick.toFixed(2) + ' s')"
+)
 BAR = 0.56
 
 
@@ -33,8 +35,8 @@ def timeline(build: Build, height: int) -> Panel:
     glyph = made.hbar(y="row", left="t0", right="t1", height=BAR, source=running, level="overlay", line_width=1).glyph
     build.bind(glyph, "fill_color", "lane")
     build.bind(glyph, "line_color", "faint")
-    names = build.source("x", "y", "text")
-    glyph = build.text(made, names, x_offset=5, text_baseline="middle", level="overlay")
-    build.bind(glyph, "text_color", "background")
+    names = build.source("x", "y", "text", "tone")
+    tones = {"field": "tone", "transform": build.mapper(["background", "on-grey"])}
+    build.text(made, names, None, text_color=tones, x_offset=5, text_baseline="middle", level="overlay")
     cursor = build.cursor(made)
     return build.panel("timeline", "Timeline", [made], height, figure=made, running=running, names=names, cursor=cursor)
