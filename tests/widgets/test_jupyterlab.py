@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,19 +104,30 @@ def run_cell(page: Any, index: int, *, wait: bool = True) -> None:
         page.wait_for_function(done, arg=index, timeout=60_000)
 
 
+def held(page: Any) -> int:
+    """Events in the browser. Panel's shadow roots hide the inspector from ``document.querySelector``."""
+    return int(page.locator(INSPECTOR).evaluate("root => root.kvlab.store.n"))
+
+
+def until(page: Any, told: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not told():
+        assert time.monotonic() < end
+        page.wait_for_timeout(100)
+
+
 def test_a_live_run_in_a_cell(lab_page: Any) -> None:
     page = lab_page
     run_cell(page, 0)
     run_cell(page, 1)
     page.wait_for_selector(f'{INSPECTOR}[data-kv-ready="1"]', timeout=30_000)
     assert page.locator('[data-kv="status"]').inner_text() == "live"
-    held = f"() => document.querySelector('{INSPECTOR}').kvlab.store.n"
-    page.wait_for_function(f"() => ({held})() === 40")
+    until(page, lambda: held(page) == 40)
 
     run_cell(page, 2, wait=False)
     busy = "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
     page.wait_for_function(busy)
-    page.wait_for_function(f"() => ({held})() > 80 && ({busy})()", timeout=8_000)  # rows arrive in a busy cell
+    until(page, lambda: held(page) > 80 and page.evaluate(busy), 8)  # rows arrive in a busy cell
     page.locator(INSPECTOR).focus()
     n_cells = "() => jupyterapp.shell.currentWidget.content.widgets.length"
     before = page.evaluate(n_cells)
