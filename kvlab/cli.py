@@ -131,6 +131,11 @@ def _add_bench_commands(commands: Any) -> None:
         "--quick", action="store_true", help="one round instead of three: to see that it works, not to cite"
     )
     engine.set_defaults(command=_bench_engine)
+    handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")
+    handoff.add_argument("--out", type=Path, required=True, metavar="DIR")
+    handoff.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
+    handoff.add_argument("--quick", action="store_true", help="three rounds instead of eleven")
+    handoff.set_defaults(command=_bench_handoff)
 
 
 def _add_worker_command(commands: Any) -> None:
@@ -222,6 +227,13 @@ def _bench_engine(chosen: argparse.Namespace) -> None:
     from kvlab.engine.models import resolve
 
     run(chosen.out, resolve(chosen.model), quick=chosen.quick, progress=progress.say)
+    print(chosen.out / "summary.json")
+
+
+def _bench_handoff(chosen: argparse.Namespace) -> None:
+    from kvlab.bench.handoff import run
+
+    run(chosen.out, chosen.model, quick=chosen.quick)
     print(chosen.out / "summary.json")
 
 

@@ -1,0 +1,227 @@
+"""Handing a state from one worker to another: mapped, and as frames against what the connection carries by itself.
+
+The workers are a lab's own. A state is one segment of real K/V memory, written once; each round hands it on under a new
+key, because Dask brings a worker only what it does not have. Times are those a client sees, from submitting a task that
+depends on the segment to its result, so Dask's own time counts. Works take turns; figures are medians.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvlab.bench.raw_link import RawLink
+from kvlab.bench.summary import (
+    Metric,
+    difference_of_medians,
+    environment,
+    median_of,
+    ratio_of_medians,
+    summary,
+    write_summary,
+)
+from kvlab.errors import TransferFailed
+from kvlab.progress import SHOWN, Progress
+from kvlab.runtime.calibration import nothing
+from kvlab.runtime.keys import segment_key
+from kvlab.transport.segment import Header, Segment, checksum
+
+if TYPE_CHECKING:
+    from kvlab.runtime.lab import Lab
+
+Metrics = dict[str, Metric]
+
+ROUNDS, QUICK_ROUNDS = 11, 3
+MARK = "bench"
+"""Of this benchmark's keys, where a lab's have its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of the state that is handed on, and of the small one that shows what does not depend on size."""
+
+    state: int = 400_000_000
+    small: int = 1_000_000
+
+
+def written_state(n_tokens: int, seed: int) -> Segment:
+    """On a worker: a segment of random numbers in sealed memory; every page is there."""
+    import torch
+    from distributed import get_worker
+
+    from kvlab.runtime.worker_plugin import plugin_of
+    from kvlab.transport.memory import PayloadAllocator
+
+    engine = plugin_of(get_worker()).engine
+    config = engine.config
+    dtype = getattr(torch, config.dtype)
+    allocate = PayloadAllocator(config.layers, config.kv_heads, config.head_dim, dtype, engine.device)
+    payload = allocate(n_tokens)
+    payload.normal_(generator=torch.Generator(engine.device).manual_seed(seed))
+    payload, block = allocate.seal(payload)
+    header = Header(f"bench-{seed}", tuple(payload.shape), config.dtype, b"", n_tokens, checksum=checksum(payload))
+    return Segment(header, payload, block=block)
+
+
+def same_again(segment: Segment) -> Segment:
+    """On a worker: the segment under another key, over the same memory."""
+    return segment
+
+
+def look_at(segment: Segment) -> tuple[str, int, str]:
+    """On a worker: how the segment came here, its bytes and their checksum as sent. Touches no page of it."""
+    return segment.arrived, segment.nbytes, segment.header.checksum
+
+
+def read(segment: Segment) -> tuple[str, int, str]:
+    """On a worker: as :func:`look_at`, with the checksum verified against the bytes that arrived."""
+    segment.tensor()
+    return look_at(segment)
+
+
+class Handoff:
+    """A state on the first worker of a lab, handed to the second as often as asked."""
+
+    def __init__(self, lab: Lab, nbytes: int) -> None:
+        self._client = lab.core.client
+        self.source, self.target = (lab.core.address_of(worker.name) for worker in lab.core.living_workers()[:2])
+        n_tokens = max(1, round(nbytes / lab.core.config.bytes_per_token))
+        self._state = self._client.submit(written_state, n_tokens, nbytes, pure=False, workers=self.source)
+        _, self.nbytes, self.checksum = self._on(self.source, look_at, self._state)
+
+    def seconds(self, task: Callable[[Segment], tuple[str, int, str]], road: str) -> float:
+        """Wall time of ``task`` on the target, which gets the state for it.
+
+        Raises
+        ------
+        TransferFailed
+            When it came by another road than ``road`` (a segment's ``arrived``), or is not what was sent.
+        """
+        key = segment_key(f"bench{uuid.uuid4().hex}", 0, MARK)
+        copy = self._client.submit(same_again, self._state, key=key, workers=self.source)
+        self._on(self.source, look_at, copy)
+        self.settle()
+        began = time.perf_counter()
+        got = self._on(self.target, task, copy)
+        seconds = time.perf_counter() - began
+        if got != (road, self.nbytes, self.checksum):
+            raise TransferFailed(
+                f"{self.nbytes} bytes with checksum {self.checksum} were to arrive by {road}; got {got}",
+                hint="states are mapped between workers that see each other in /proc, and only between those",
+            )
+        return seconds
+
+    def empty_task(self) -> float:
+        """Wall time of a task on the target that does nothing."""
+        self.settle()
+        began = time.perf_counter()
+        self._on(self.target, nothing)
+        return time.perf_counter() - began
+
+    def settle(self) -> None:
+        """Return when both workers have done what was asked of them before, such as giving back a copy."""
+        for where in (self.source, self.target):
+            self._on(where, nothing)
+
+    def _on(self, where: list[str], task: Callable[..., Any], *arguments: Any) -> Any:
+        return self._client.submit(task, *arguments, pure=False, workers=where).result()
+
+
+def mapping(lab: Lab, sizes: Sizes, rounds: int) -> Metrics:
+    """A state mapped by a task that looks at none of its pages, against an empty task and against a small state."""
+    state, small = Handoff(lab, sizes.state), Handoff(lab, sizes.small)
+    works = (
+        state.empty_task,
+        partial(state.seconds, look_at, "map"),
+        partial(small.seconds, look_at, "map"),
+    )
+    empty, large, little = in_turns(works, rounds)
+    return {
+        "same_host_ratio_to_empty_task": ratio_of_medians(large, empty),
+        "same_host_extra_ms": difference_of_medians(_ms(large), _ms(little), "ms"),
+        "empty_task_ms": median_of(_ms(empty), "ms"),
+        "same_host_ms": median_of(_ms(large), "ms"),
+        "same_host_small_ms": median_of(_ms(little), "ms"),
+    }
+
+
+def frames(lab: Lab, sizes: Sizes, rounds: int) -> Metrics:
+    """A state sent as frames and its checksum verified, against as many bytes through bare connections."""
+    state = Handoff(lab, sizes.state)
+    with RawLink("stream", state.nbytes) as stream, RawLink("socket", state.nbytes) as raw:
+        works = (
+            partial(state.seconds, read, "transfer"),
+            lambda: stream.carry()[0],
+            lambda: raw.carry()[0],
+        )
+        ours, streamed, by_socket = in_turns(works, rounds)
+    return {
+        "frames_fraction_of_raw_stream": ratio_of_medians(streamed, ours),
+        "frames_bytes_per_second": median_of([state.nbytes / one for one in ours], "B/s"),
+        "raw_stream_bytes_per_second": median_of([state.nbytes / one for one in streamed], "B/s"),
+        "raw_socket_bytes_per_second": median_of([state.nbytes / one for one in by_socket], "B/s"),
+    }
+
+
+def in_turns(works: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """The seconds that each work says it took, in every round but one before the first; who begins changes."""
+    seconds: list[list[float]] = [[] for _ in works]
+    for number in range(rounds + 1):
+        for which in itertools.islice(itertools.cycle(range(len(works))), number, number + len(works)):
+            taken = works[which]()
+            if number:
+                seconds[which].append(taken)
+    return seconds
+
+
+def run(
+    out: Path,
+    model: str,
+    quick: bool = False,  # noqa: FBT001, FBT002  the command's own flag
+    progress: Progress = SHOWN,
+    sizes: Sizes = Sizes(),
+) -> dict[str, Any]:
+    """Measure everything, write ``out/summary.json`` and return it.
+
+    Parameters
+    ----------
+    model
+        Whose K/V: two workers load it. Its weights do not matter here, its bytes a token do.
+    quick
+        Three rounds instead of eleven.
+    progress
+        Shows what is being done.
+    sizes
+        Of the states.
+    """
+    from kvlab.runtime.lab import Lab
+
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    began = time.perf_counter()
+    metrics: Metrics = {}
+    for same_host, measure in (("map", mapping), ("frames", frames)):
+        with Lab(model=model, workers=2, same_host=same_host, progress=progress) as lab:
+            with progress.task(f"Handing over {sizes.state / 1e6:.0f} MB, {same_host}, {rounds} rounds"):
+                metrics |= measure(lab, sizes, rounds)
+            name, dtype = lab.core.model.name, lab.core.config.dtype
+    where = environment(
+        model=name,
+        dtype=dtype,
+        state_bytes=sizes.state,
+        small_bytes=sizes.small,
+        rounds=rounds,
+        seconds=time.perf_counter() - began,
+    )
+    record = summary("handoff", metrics, where)
+    write_summary(out, record)
+    return record
+
+
+def _ms(seconds: Sequence[float]) -> list[float]:
+    return [1e3 * one for one in seconds]
