@@ -33,7 +33,7 @@ from kvlab.runtime.keys import segment_key
 from kvlab.transport.segment import Header, Segment, checksum
 
 if TYPE_CHECKING:
-    from kvlab.runtime.lab import Lab
+    from kvlab.runtime.lab import Lab, SameHost
 
 Metrics = dict[str, Metric]
 
@@ -205,7 +205,8 @@ def run(
     rounds = QUICK_ROUNDS if quick else ROUNDS
     began = time.perf_counter()
     metrics: Metrics = {}
-    for same_host, measure in (("map", mapping), ("frames", frames)):
+    parts: dict[SameHost, Callable[[Lab, Sizes, int], Metrics]] = {"map": mapping, "frames": frames}
+    for same_host, measure in parts.items():
         with Lab(model=model, workers=2, same_host=same_host, progress=progress) as lab:
             with progress.task(f"Handing over {sizes.state / 1e6:.0f} MB, {same_host}, {rounds} rounds"):
                 metrics |= measure(lab, sizes, rounds)
