@@ -1,20 +1,19 @@
 """Handing a state from one worker to another: mapped, and as frames against what the connection carries by itself.
 
 The workers are a lab's own. A state is one segment of real K/V memory, written once; each round hands it on under a new
-key, because Dask brings a worker only what it does not have. Times are those a client sees, from submitting a task that
-depends on the segment to its result, so Dask's own time counts. Works take turns; figures are medians.
+key, because Dask brings a worker only what it does not have. Works take turns; figures are medians.
 """
 
 from __future__ import annotations
 
 import itertools
+import mmap
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvlab.bench.raw_link import RawLink
 from kvlab.bench.summary import (
@@ -74,15 +73,45 @@ def same_again(segment: Segment) -> Segment:
     return segment
 
 
-def look_at(segment: Segment) -> tuple[str, int, str]:
-    """On a worker: how the segment came here, its bytes and their checksum as sent. Touches no page of it."""
-    return segment.arrived, segment.nbytes, segment.header.checksum
+class Arrival(NamedTuple):
+    """What a task on the target saw of the state: by what road it came (a segment's ``arrived``), and what it is.
+
+    ``crossing_seconds`` are those from the sender's serializer to the end of what the task did with it.
+    """
+
+    road: str
+    nbytes: int
+    checksum: str
+    crossing_seconds: float
 
 
-def read(segment: Segment) -> tuple[str, int, str]:
-    """On a worker: as :func:`look_at`, with the checksum verified against the bytes that arrived."""
+def look_at(segment: Segment) -> Arrival:
+    """On a worker: the segment's own account. Touches no page of it."""
+    return Arrival(segment.arrived, segment.nbytes, segment.header.checksum, segment.seconds)
+
+
+def read(segment: Segment) -> Arrival:
+    """On a worker: as :func:`look_at`, after the checksum was verified against the bytes that arrived."""
+    began = time.perf_counter()
     segment.tensor()
-    return look_at(segment)
+    verified = time.perf_counter() - began
+    return look_at(segment)._replace(crossing_seconds=segment.seconds + verified)
+
+
+def touch_memory(nbytes: int) -> float:
+    """On a worker: seconds to get ``nbytes`` of new memory from the system and write to all of its pages; then give it up."""
+    import numpy as np
+
+    began = time.perf_counter()
+    np.empty(nbytes, np.uint8)[:: mmap.PAGESIZE] = 1
+    return time.perf_counter() - began
+
+
+class Handed(NamedTuple):
+    """How long one handoff took: as a client sees it, from submitting the task to its result, and on the way only."""
+
+    task_seconds: float
+    crossing_seconds: float
 
 
 class Handoff:
@@ -93,29 +122,34 @@ class Handoff:
         self.source, self.target = (lab.core.address_of(worker.name) for worker in lab.core.living_workers()[:2])
         n_tokens = max(1, round(nbytes / lab.core.config.bytes_per_token))
         self._state = self._client.submit(written_state, n_tokens, nbytes, pure=False, workers=self.source)
-        _, self.nbytes, self.checksum = self._on(self.source, look_at, self._state)
+        made: Arrival = self._on(self.source, look_at, self._state)
+        self.nbytes, self.checksum = made.nbytes, made.checksum
 
-    def seconds(self, task: Callable[[Segment], tuple[str, int, str]], road: str) -> float:
-        """Wall time of ``task`` on the target, which gets the state for it.
+    def over(self, road: str, task: Callable[[Segment], Arrival]) -> Handed:
+        """Hand the state to the target, which needs it for ``task``.
 
         Raises
         ------
         TransferFailed
-            When it came by another road than ``road`` (a segment's ``arrived``), or is not what was sent.
+            When it came by another road, or is not what was sent.
         """
         key = segment_key(f"bench{uuid.uuid4().hex}", 0, MARK)
         copy = self._client.submit(same_again, self._state, key=key, workers=self.source)
         self._on(self.source, look_at, copy)
         self.settle()
         began = time.perf_counter()
-        got = self._on(self.target, task, copy)
+        arrival: Arrival = self._on(self.target, task, copy)
         seconds = time.perf_counter() - began
-        if got != (road, self.nbytes, self.checksum):
+        if arrival[:3] != (road, self.nbytes, self.checksum):
             raise TransferFailed(
-                f"{self.nbytes} bytes with checksum {self.checksum} were to arrive by {road}; got {got}",
+                f"{self.nbytes} bytes with checksum {self.checksum} were to arrive by {road}; got {arrival[:3]}",
                 hint="states are mapped between workers that see each other in /proc, and only between those",
             )
-        return seconds
+        return Handed(seconds, arrival.crossing_seconds)
+
+    def touch_memory(self) -> float:
+        """Seconds in which the target gets memory for one more copy; right after, it gets as much without waiting."""
+        return float(self._on(self.target, touch_memory, self.nbytes))
 
     def empty_task(self) -> float:
         """Wall time of a task on the target that does nothing."""
@@ -138,8 +172,8 @@ def mapping(lab: Lab, sizes: Sizes, rounds: int) -> Metrics:
     state, small = Handoff(lab, sizes.state), Handoff(lab, sizes.small)
     works = (
         state.empty_task,
-        partial(state.seconds, look_at, "map"),
-        partial(small.seconds, look_at, "map"),
+        lambda: state.over("map", look_at).task_seconds,
+        lambda: small.over("map", look_at).task_seconds,
     )
     empty, large, little = in_turns(works, rounds)
     return {
@@ -152,20 +186,35 @@ def mapping(lab: Lab, sizes: Sizes, rounds: int) -> Metrics:
 
 
 def frames(lab: Lab, sizes: Sizes, rounds: int) -> Metrics:
-    """A state sent as frames and its checksum verified, against as many bytes through bare connections."""
+    """A state sent as frames and its checksum verified, against as many bytes through bare connections.
+
+    Ours is the time from the sender's serializer to the verified checksum: into memory that is new, as a state's is. What
+    Dask needs for the task around it, which a bare connection has nothing like, is in the figures named ``task``.
+
+    Free memory of a virtual machine may have been given back to its host, and takes up to a second to return: several times
+    the transfer. So the target touches as much right before each round, and ``new_memory_ms`` says how long that took.
+    """
     state = Handoff(lab, sizes.state)
+    whole: list[float] = []
+    touching: list[float] = []
+
+    def cross() -> float:
+        touching.append(state.touch_memory())
+        handed = state.over("transfer", read)
+        whole.append(handed.task_seconds)
+        return handed.crossing_seconds
+
     with RawLink("stream", state.nbytes) as stream, RawLink("socket", state.nbytes) as raw:
-        works = (
-            partial(state.seconds, read, "transfer"),
-            lambda: stream.carry()[0],
-            lambda: raw.carry()[0],
-        )
-        ours, streamed, by_socket = in_turns(works, rounds)
+        crossing, streamed, by_socket = in_turns([cross, lambda: stream.carry()[0], lambda: raw.carry()[0]], rounds)
+    tasks = whole[-rounds:]
     return {
-        "frames_fraction_of_raw_stream": ratio_of_medians(streamed, ours),
-        "frames_bytes_per_second": median_of([state.nbytes / one for one in ours], "B/s"),
+        "frames_fraction_of_raw_stream": ratio_of_medians(streamed, crossing),
+        "frames_task_fraction_of_raw_stream": ratio_of_medians(streamed, tasks),
+        "frames_bytes_per_second": median_of([state.nbytes / one for one in crossing], "B/s"),
+        "frames_task_bytes_per_second": median_of([state.nbytes / one for one in tasks], "B/s"),
         "raw_stream_bytes_per_second": median_of([state.nbytes / one for one in streamed], "B/s"),
         "raw_socket_bytes_per_second": median_of([state.nbytes / one for one in by_socket], "B/s"),
+        "new_memory_ms": median_of(_ms(touching[-rounds:]), "ms"),
     }
 
 

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +110,7 @@ def measure(
     with Lab(address, model=model, same_host="frames") as lab:
         state = Handoff(lab, state_bytes)
         with SHOWN.task(f"Moving {state.nbytes / 1e6:.0f} MB over {rate}, {rounds} rounds"):
-            ((*seconds,),) = in_turns([partial(state.seconds, read, "transfer")], rounds)
+            (seconds,) = in_turns([lambda: state.over("transfer", read).task_seconds], rounds)
         name, dtype = lab.core.model.name, lab.core.config.dtype
         hosts = sorted(f"{worker.name} {worker.address}" for worker in lab.workers.values())
     bits = bits_per_second(rate)

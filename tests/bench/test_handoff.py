@@ -13,7 +13,7 @@ import psutil
 import pytest
 import xxhash
 
-from kvlab.bench.handoff import QUICK_ROUNDS, Handoff, Sizes, in_turns, look_at, read, run
+from kvlab.bench.handoff import QUICK_ROUNDS, Arrival, Handoff, Sizes, in_turns, look_at, read, run
 from kvlab.bench.raw_link import RawLink, what_is_sent
 from kvlab.bench.summary import SCHEMA
 from kvlab.errors import TransferFailed
@@ -52,19 +52,19 @@ def frames_lab(tiny_model_dir: str) -> Iterator[Lab]:
         yield made
 
 
-def digest_here(segment: Segment) -> tuple[str, int, str]:
-    return segment.arrived, segment.nbytes, checksum(segment.tensor())
+def digest_here(segment: Segment) -> Arrival:
+    return look_at(segment)._replace(checksum=checksum(segment.tensor()))
 
 
-def resident_after_look(segment: Segment) -> tuple[str, int, str]:
+def resident_after_look(segment: Segment) -> Arrival:
     """The kB of mapped states that this process has touched, in place of the checksum."""
-    look_at(segment)
+    seen = look_at(segment)
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     touched = 0
     for line in lines:
         if "memfd:kvlab " in line:
             touched += next(int(more.split()[1]) for more in lines if more.startswith("Rss:"))
-    return segment.arrived, segment.nbytes, str(touched)
+    return seen._replace(checksum=str(touched))
 
 
 def copies_there(dask_worker: Any) -> int:
@@ -76,7 +76,8 @@ def test_every_round_brings_the_same_bytes_again(which: str, road: str, request:
     handoff = Handoff(request.getfixturevalue(which), NBYTES)
     assert abs(handoff.nbytes - NBYTES) < 10_000
     for task in (digest_here, read, look_at):
-        assert handoff.seconds(task, road) > 0
+        handed = handoff.over(road, task)
+        assert 0 < handed.crossing_seconds < handed.task_seconds
     handoff.settle()
     held = handoff._client.run(copies_there)
     assert [held[where] for (where,) in (handoff.source, handoff.target)] == [1, 0]
@@ -85,12 +86,12 @@ def test_every_round_brings_the_same_bytes_again(which: str, road: str, request:
 def test_a_mapped_state_is_not_touched_by_looking_at_it(lab: Lab) -> None:
     handoff = Handoff(lab, NBYTES)
     handoff.checksum = "0"
-    handoff.seconds(resident_after_look, "map")
+    handoff.over("map", resident_after_look)
 
 
 def test_another_road_than_the_one_that_is_measured_is_an_error(frames_lab: Lab) -> None:
     with pytest.raises(TransferFailed, match="were to arrive by map; got"):
-        Handoff(frames_lab, NBYTES).seconds(look_at, "map")
+        Handoff(frames_lab, NBYTES).over("map", look_at)
 
 
 def test_states_of_different_sizes_differ(lab: Lab) -> None:
@@ -144,9 +145,12 @@ def test_the_summary_has_every_figure(tiny_model_dir: str, tmp_path: Path) -> No
         "same_host_ms": "ms",
         "same_host_small_ms": "ms",
         "frames_fraction_of_raw_stream": "×",
+        "frames_task_fraction_of_raw_stream": "×",
         "frames_bytes_per_second": "B/s",
+        "frames_task_bytes_per_second": "B/s",
         "raw_stream_bytes_per_second": "B/s",
         "raw_socket_bytes_per_second": "B/s",
+        "new_memory_ms": "ms",
     }
     assert all((metric["n"], metric["kind"]) == (QUICK_ROUNDS, "measured") for metric in metrics.values())
     assert all(metric["lo"] <= metric["hi"] for metric in metrics.values())
