@@ -264,6 +264,7 @@ def host_of(probe: Any) -> str:
     return str(probe["address"].rpartition(":")[0])
 
 
+@pytest.mark.slow
 def test_other_addresses_and_one_memory_are_one_host(carried: Callable[..., Any]) -> None:
     def start(cluster: Cluster, model: Path) -> None:
         cluster.worker("host-0", model, "map", name="a")
@@ -275,6 +276,7 @@ def test_other_addresses_and_one_memory_are_one_host(carried: Callable[..., Any]
     assert arrivals(found) == ("map", [["b", "map", 0]])
 
 
+@pytest.mark.slow
 def test_one_address_and_memories_apart_are_two_hosts(carried: Callable[..., Any]) -> None:
     """As two containers of one pod: they share the network, but no process of the other is in their /proc."""
 
@@ -292,6 +294,7 @@ def test_one_address_and_memories_apart_are_two_hosts(carried: Callable[..., Any
     assert arrivals(found) == ("transfer", [["b", "transfer", found["nbytes"]]])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left")
 def test_a_measured_state_is_no_faster_than_its_link(tiny_model_dir: str, tmp_path: Path) -> None:
     size, rounds = 4_000_000, 2
