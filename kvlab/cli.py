@@ -146,6 +146,11 @@ def _add_bench_commands(commands: Any) -> None:
     crossover.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
     crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds: 10 minutes, not 40")
     crossover.set_defaults(command=_bench_crossover)
+    handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")
+    handoff.add_argument("--out", type=Path, required=True, metavar="DIR")
+    handoff.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
+    handoff.add_argument("--quick", action="store_true", help="three rounds instead of eleven")
+    handoff.set_defaults(command=_bench_handoff)
 
 
 def _add_worker_command(commands: Any) -> None:
@@ -266,6 +271,13 @@ def _calibrate(chosen: argparse.Namespace) -> None:
     ) as lab:
         pace = str(lab.core.pace) if lab.core.pace is not None else ""
         Console().print(calibration_tables(lab.core.cost, lab.card.name, lab.core.config.bytes_per_token, pace))
+
+
+def _bench_handoff(chosen: argparse.Namespace) -> None:
+    from kvlab.bench.handoff import run
+
+    run(chosen.out, chosen.model, quick=chosen.quick)
+    print(chosen.out / "summary.json")
 
 
 def _worker(chosen: argparse.Namespace) -> int:

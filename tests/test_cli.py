@@ -37,7 +37,9 @@ def test_help_names_every_command() -> None:
     assert all(f"\n    {command} " in done.stdout for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", [*((c,) for c in COMMANDS), ("model", "show"), ("runs", "rm"), ("bench", "engine")])
+@pytest.mark.parametrize(
+    "command", [*((c,) for c in COMMANDS), ("model", "show"), ("runs", "rm"), ("bench", "engine"), ("bench", "handoff")]
+)
 def test_each_command_has_its_help(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main([*command, "--help"])
