@@ -14,18 +14,18 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from kvlab.compiler.graph import Graph, Node
 from kvlab.compiler.resolve import resolve
-from kvlab.cost.decide import Decision, Policy
+from kvlab.cost.decide import Decision, Policy, decide
 from kvlab.cost.policies import Forced
 from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
-from kvlab.errors import Cancelled, ChecksumMismatch, KVLabError, TransferFailed
+from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, TransferFailed
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.core import Core
@@ -36,7 +36,7 @@ from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
 from kvlab.runtime.remote_errors import error_of
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
-from kvlab.runtime.units import Flow, Progress, Unit, edge_id, units_of
+from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
 from kvlab.store.events import Kind
@@ -84,6 +84,7 @@ class Conductor:
         self._running: dict[str, Unit] = {}
         self._timeline = Timeline()
         self._cancelled = False
+        self._waiting_unit: Unit | None = None
         self._mark = secrets.token_hex(3)
         self._start_ns = 0
         self.thread = threading.Thread(target=self._conduct, name=f"kvlab-run-{run}", daemon=True)
@@ -95,6 +96,32 @@ class Conductor:
         self._cancelled = True
         self.gate.cancel()
         self._inbox.put(("cancel", None))
+
+    @property
+    def pending(self) -> PendingAction | None:
+        """The action that waits at the gate now, and how its edge would be decided; None when nothing waits."""
+        unit = self._waiting_unit
+        if unit is None or not self.gate.closed or self.gate.waiting is None:
+            return None
+        node = unit.nodes[0]
+        op = node.kind if self.flow == "state" else "text"
+        agents = tuple(one.id for one in unit.nodes)
+        parent = self._parent(node) if self.flow == "state" else None
+        if parent is None:
+            return PendingAction(unit.action, op, agents)
+        edge = self._edge_of(unit, parent, sum(one.known_tokens for one in unit.nodes))
+        (policy, _), *_ = self._by_policy(unit)
+        decision = unit.decision
+        if decision is None:
+            try:
+                decision = decide(edge, self._planner.view(self._workers), policy)
+            except (ClusterError, ValueError):
+                decision = None
+        return PendingAction(unit.action, op, agents, unit.edges[0], decision)
+
+    def override(self, edges: Collection[str], choice: Forced) -> None:
+        """From now on these edges go as a person wants it; those already decided are not changed."""
+        self._overrides = {**self._overrides, **dict.fromkeys(edges, choice)}
 
     def forget_listeners(self) -> None:
         """The run is over: refer to nobody any more."""
@@ -205,7 +232,12 @@ class Conductor:
         unit.action = unit.action or self._action_of(unit)
         # Decided after the gate: while an action waits there, workers come and go and states move.
         if not unit.passed:
-            self.gate.pass_through(unit.action, self._hear)
+            self._waiting_unit = unit
+            try:
+                self.gate.pass_through(unit.action, self._hear, [node.id for node in unit.nodes])
+            finally:
+                self._waiting_unit = None
+            unit.passed_ns = time.time_ns()
         branches = tuple(self._branch(node) for node in unit.nodes)
         parent = None if self.flow == "text" else self._parent(unit.nodes[0])
         if unit.decision is None and len(self._decided(unit, branches, parent)) > 1:
@@ -267,7 +299,7 @@ class Conductor:
         if len(parts) == 1:
             unit.action, unit.decision = parts[0].action, parts[0].decision
             return [unit]
-        parts[0].passed = True
+        parts[0].passed, parts[0].passed_ns = True, unit.passed_ns
         for part in parts:
             self._launch(part)
         return parts
@@ -481,8 +513,8 @@ class Conductor:
             )
         turn, actual = turn_of(
             node=unit.nodes[0].id,
-            texts_ready_ns=self._texts_ready(node, unit),
-            states_ready_ns=unit.ready_ns,
+            texts_ready_ns=self._without_holding(self._texts_ready(node, unit), unit),
+            states_ready_ns=self._without_holding(unit.ready_ns, unit),
             own=self._own_states(node),
             header=header,
             now_ns=now,
@@ -531,6 +563,10 @@ class Conductor:
             return unit.ready_ns
         texts = [self.progress.done_ns[name] for name in node.text_parents if name in self.progress.done_ns]
         return max([self._start_ns, *texts])
+
+    def _without_holding(self, ready_ns: int, unit: Unit) -> int:
+        """``ready_ns``, moved towards the launch by the time for which a person held the run since then."""
+        return ready_ns + self.gate.held_ns(ready_ns, unit.passed_ns) if unit.passed_ns else ready_ns
 
     def _own_states(self, node: Node) -> frozenset[str]:
         """Shared states that were made for this node or before it: their making is never its queue."""
