@@ -84,7 +84,8 @@ class LocalWorkers:
         line = worker_process.command(
             self._address, self._model, name, self._same_host, self._pace, self._folder / "dask"
         )
-        environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+        inherited = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+        environment = {**worker_process.ENVIRONMENT, **inherited}
         with log.open("ab") as sink:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line
                 line, stdin=subprocess.PIPE, stdout=sink, stderr=sink, env=environment, start_new_session=True
