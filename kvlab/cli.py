@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from kvlab import __version__
 from kvlab.config import DEBUG_VARIABLE, is_set, set_up_logging
 from kvlab.errors import InvalidInput, KVLabError
+from kvlab.store.room import require_writable
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -34,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     chosen = _parser().parse_args(arguments)
     set_up_logging()
+    _end_orderly()
     try:
+        if "out" in chosen and chosen.command is not _demo:
+            require_writable(chosen.out, "results", "--out names a folder")
         code = int(chosen.command(chosen) or 0)
         sys.stdout.flush()
     except KVLabError as error:
@@ -47,6 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _end_orderly() -> None:
+    """A closed terminal or a polite kill ends as Ctrl-C does: what was started is stopped and cleaned up."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _complain(error: KVLabError) -> None:
@@ -212,7 +225,7 @@ def _runs_ls(_: argparse.Namespace) -> None:
     runs = list_runs()
     for run in runs:
         try:
-            print(run_line(run.world, run.path.name, complete=run.complete))
+            print(f"{run.path.name}  {run_line(run.world, run.path.name, complete=run.complete)}")
         except KVLabError as error:
             print(f"{run.path.name}  {error.message}")
     if not runs:

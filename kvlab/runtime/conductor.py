@@ -34,7 +34,8 @@ from kvlab.runtime.operations import Answered, Operations, Request
 from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
-from kvlab.runtime.remote_errors import error_of
+from kvlab.runtime.remote_errors import as_error, error_of
+from kvlab.runtime.stopping import ask_to_stop
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
 from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
@@ -42,6 +43,9 @@ from kvlab.state.tokens import n_ids
 from kvlab.store.events import Kind
 
 logger = logging.getLogger(__name__)
+
+CANCEL_SECONDS = 5.0
+"""How long a cancelled run waits for workers to stop at their next chunk or token."""
 
 RETRIES = 2
 """How often an action whose state did not arrive is tried again, recomputing it."""
@@ -85,6 +89,7 @@ class Conductor:
         self._timeline = Timeline()
         self._cancelled = False
         self._waiting_unit: Unit | None = None
+        self._give_up_at = 0.0
         self._mark = secrets.token_hex(3)
         self._start_ns = 0
         self.thread = threading.Thread(target=self._conduct, name=f"kvlab-run-{run}", daemon=True)
@@ -140,7 +145,7 @@ class Conductor:
             self.progress.error = next(iter(failed.values()), None)
         except Exception as error:  # whatever it is, the person who waits must be told
             logger.exception("run %s failed", self.run)
-            self.progress.status, self.progress.error = "failed", error
+            self.progress.status, self.progress.error = "failed", as_error(error, f"run {self.run} failed")
             for unit in list(self._running.values()):
                 if unit.pending is not None:
                     self._operations.abandon(unit.pending)
@@ -160,10 +165,21 @@ class Conductor:
             for unit in waiting:
                 self._send_ahead(unit)
             if self._running:
-                self._receive(*self._inbox.get())
+                self._receive(*self._next_message())
             elif waiting and not any(self._ready(unit) for unit in waiting):
                 names = ", ".join(unit.name for unit in waiting)
                 raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
+
+    def _next_message(self) -> tuple[str, Any]:
+        """What comes next. A cancelled run does not wait longer than it must for workers that do not answer."""
+        if not self._cancelled:
+            return self._inbox.get()
+        if not self._give_up_at:
+            self._give_up_at = time.monotonic() + CANCEL_SECONDS
+        try:
+            return self._inbox.get(timeout=max(0.0, self._give_up_at - time.monotonic()))
+        except queue.Empty:
+            return "give up", None
 
     def _waits_for(self, unit: Unit) -> list[str]:
         node = unit.nodes[0]
@@ -423,6 +439,13 @@ class Conductor:
         if message == "cancel":
             self._stop_running()
             return
+        if message == "give up":
+            for silent in list(self._running.values()):
+                if silent.pending is not None:
+                    self._operations.abandon(silent.pending)
+                hint = "its worker did not answer; look whether it is alive"
+                self._fail(silent, Cancelled(f"{silent.name} was cancelled", hint=hint))
+            return
         unit = self._running.get(action or "")
         if unit is None:
             return
@@ -434,9 +457,7 @@ class Conductor:
             self._finish(unit, self.core.client.gather(futures))
 
     def _stop_running(self) -> None:
-        actions = list(self._running)
-        if actions:
-            self.core.client.run(tasks.cancel, actions, wait=False, on_error="ignore")
+        ask_to_stop(self.core.client, list(self._running))
 
     def _failed(self, unit: Unit, future: Any) -> None:
         error = error_of(future)
@@ -453,7 +474,8 @@ class Conductor:
             return
         self._fail(unit, error)
 
-    def _fail(self, unit: Unit, error: Exception) -> None:
+    def _fail(self, unit: Unit, trouble: Exception) -> None:
+        error = as_error(trouble, f"{unit.name} could not be started")
         self._retire(unit)
         for node in unit.nodes:
             self.progress.failed[node.id] = error

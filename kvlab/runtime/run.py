@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -256,6 +257,11 @@ class Run:
         if self._recorder.no_room is not None:
             raise self._recorder.no_room
         return self
+
+    def settle(self, timeout: float) -> None:
+        """Return when it is over, or after ``timeout`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            self._wait(lambda: self._over, timeout)
 
     def _wait(self, ready: Any, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
