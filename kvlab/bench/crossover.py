@@ -70,12 +70,13 @@ class Arm:
 
 @dataclass(slots=True)
 class Cell:
-    """One context length over one link with so many edges at once."""
+    """One context length over one link with so many edges at once; ``cost`` is what the lab had calibrated."""
 
     n_tokens: int
     link: float | None
     n_edges: int
     rate_bits: float | None
+    cost: dict[str, Any] = field(default_factory=dict)
     arms: dict[str, Arm] = field(default_factory=dict)
 
     @property
@@ -97,10 +98,13 @@ class Cell:
         return low <= best_high and best_low <= high
 
     @property
-    def separates(self) -> bool:
-        """Whether the best of the three roads is apart from the others: its interval overlaps no other road's."""
+    def apart(self) -> int:
+        """Of the two other roads, how many are apart from the best one: their intervals do not overlap its own.
+
+        None: whatever is chosen here cannot be told from any other choice.
+        """
         roads = sorted((self.arms[name] for name in ARMS if name != "ours"), key=lambda arm: arm.median)
-        return all(roads[0].interval[1] < other.interval[0] for other in roads[1:])
+        return sum(roads[0].interval[1] < other.interval[0] for other in roads[1:])
 
     @property
     def regret(self) -> float:
@@ -139,7 +143,8 @@ def metrics_of(cells: Sequence[Cell]) -> dict[str, Metric]:
     """The figures of all cells.
 
     ``mean_regret`` counts a tie as none, ``mean_regret_with_noise`` counts every difference of medians, and
-    ``mean_regret_without_ties`` is the mean over the cells where the chosen arm and the best one are apart.
+    ``mean_regret_without_ties`` is the mean over the cells where the chosen arm and the best one are apart. A cell is
+    *separated* if a wrong choice would show: the best road is apart from at least one other.
     """
     regrets = [cell.regret for cell in cells]
     without_ties = [0.0 if cell.tied else cell.regret for cell in cells]
@@ -157,7 +162,8 @@ def metrics_of(cells: Sequence[Cell]) -> dict[str, Metric]:
         "mean_regret": _mean(without_ties),
         "mean_regret_with_noise": _mean(regrets),
         "mean_regret_without_ties": _mean(apart or [0.0]),
-        "cells_separated": measured(sum(cell.separates for cell in cells) / len(cells), "of 1"),
+        "cells_separated": measured(sum(cell.apart > 0 for cell in cells) / len(cells), "of 1"),
+        "cells_with_one_best_road": measured(sum(cell.apart == len(ARMS) - 2 for cell in cells) / len(cells), "of 1"),
         "prediction_mape": _mean(errors),
         "ours_over_best_fixed_policy": measured(ours / min(fixed.values()), "×"),
         "transfer_gain_max": Metric(max(gains), "×", "measured", len(gains), min(gains), max(gains)),
@@ -191,7 +197,7 @@ def _over_link(model: str, plan: Plan, link: float | None, even: float, say: Say
         for n_tokens in plan.contexts:
             states = _states(lab, n_tokens, max(plan.edges))
             for n_edges in plan.edges:
-                cell = Cell(n_tokens, link, n_edges, rate)
+                cell = Cell(n_tokens, link, n_edges, rate, lab.core.cost.as_dict())
                 _rounds(cell, states[:n_edges], plan.rounds)
                 paced_to = "not paced" if rate is None else f"{rate / 1e6:.0f} Mbit/s"
                 told = ", ".join(f"{name} {arm.median:.2f}" for name, arm in cell.arms.items())
@@ -246,4 +252,4 @@ def _mean(values: Sequence[float]) -> Metric:
 
 def _told(cell: Cell) -> dict[str, Any]:
     figures = {"best": cell.best, "chosen": cell.chosen, "regret": cell.regret, "tied": cell.tied}
-    return {**asdict(cell), **figures, "separates": cell.separates}
+    return {**asdict(cell), **figures, "apart": cell.apart}
