@@ -158,6 +158,7 @@ def _add_bench_commands(commands: Any) -> None:
     crossover.add_argument("--out", type=Path, required=True, metavar="DIR")
     crossover.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
     crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds: 10 minutes, not 40")
+    crossover.add_argument("--shaped", action="store_true", help="as root: shape links between network namespaces")
     crossover.set_defaults(command=_bench_crossover)
     handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")
     handoff.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -264,7 +265,7 @@ def _bench_crossover(chosen: argparse.Namespace) -> None:
     from kvlab import progress
     from kvlab.bench.crossover import run
 
-    run(chosen.out, chosen.model, quick=chosen.quick, say=progress.say)
+    run(chosen.out, chosen.model, quick=chosen.quick, shaped=chosen.shaped, say=progress.say)
     print(chosen.out / "summary.json")
 
 
