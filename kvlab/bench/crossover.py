@@ -32,6 +32,7 @@ from kvlab.errors import ClusterError, InvalidInput
 from kvlab.progress import Progress
 from kvlab.runtime.handles import Generation, KVState
 from kvlab.runtime.lab import Lab
+from kvlab.state.tokens import BYTES_PER_ID
 
 Say = Callable[[str], None]
 
@@ -295,7 +296,7 @@ def _states(lab: Lab, n_tokens: int, n: int) -> list[KVState]:
     """``n`` states of ``n_tokens`` tokens of different texts on the source worker."""
     text = "\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))
     ids = lab.core.tokenizer.text_ids(text[: 12 * n_tokens * n])
-    width = len(ids) // max(1, len(ids) // (4 * n_tokens))
+    width = BYTES_PER_ID * n_tokens
     pieces = [lab.core.tokenizer.decode(ids[i * width : (i + 1) * width]) for i in range(n)]
     return [lab.materialize(f"{i}. {piece}", worker=SOURCE) for i, piece in enumerate(pieces)]
 
