@@ -253,7 +253,8 @@ def _inside(asked: dict[str, Any]) -> None:
     from kvlab.runtime.worker_process import START_SECONDS
 
     dask_settings.apply()
-    plan = Plan(**{name: tuple(value) if isinstance(value, list) else value for name, value in asked["plan"].items()})
+    told = asked["plan"]
+    plan = Plan(tuple(told["contexts"]), tuple(told["links"]), tuple(told["edges"]), told["rounds"])
     # A lab on somebody's scheduler uses the workers that are there: both must be.
     with Client(asked["address"], timeout=START_SECONDS, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=START_SECONDS)
