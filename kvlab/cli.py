@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from kvlab import __version__
 from kvlab.config import DEBUG_VARIABLE, is_set, set_up_logging
 from kvlab.errors import InvalidInput, KVLabError
+from kvlab.store.room import require_writable
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -34,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     chosen = _parser().parse_args(arguments)
     set_up_logging()
+    _end_orderly()
     try:
+        if "out" in chosen and chosen.command is not _demo:
+            require_writable(chosen.out, "results", "--out names a folder")
         code = int(chosen.command(chosen) or 0)
         sys.stdout.flush()
     except KVLabError as error:
@@ -47,6 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _end_orderly() -> None:
+    """A closed terminal or a polite kill ends as Ctrl-C does: what was started is stopped and cleaned up."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _complain(error: KVLabError) -> None:
@@ -148,7 +161,13 @@ def _add_bench_commands(commands: Any) -> None:
     crossover.add_argument("--out", type=Path, required=True, metavar="DIR")
     crossover.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
     crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds: 10 minutes, not 40")
+    crossover.add_argument("--shaped", action="store_true", help="as root: shape links between network namespaces")
     crossover.set_defaults(command=_bench_crossover)
+    handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")
+    handoff.add_argument("--out", type=Path, required=True, metavar="DIR")
+    handoff.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
+    handoff.add_argument("--quick", action="store_true", help="three rounds instead of eleven")
+    handoff.set_defaults(command=_bench_handoff)
 
 
 def _add_worker_command(commands: Any) -> None:
@@ -217,7 +236,7 @@ def _runs_ls(_: argparse.Namespace) -> None:
     runs = list_runs()
     for run in runs:
         try:
-            print(run_line(run.world, run.path.name, complete=run.complete))
+            print(f"{run.path.name}  {run_line(run.world, run.path.name, complete=run.complete)}")
         except KVLabError as error:
             print(f"{run.path.name}  {error.message}")
     if not runs:
@@ -256,7 +275,7 @@ def _bench_crossover(chosen: argparse.Namespace) -> None:
     from kvlab import progress
     from kvlab.bench.crossover import run
 
-    run(chosen.out, chosen.model, quick=chosen.quick, say=progress.say)
+    run(chosen.out, chosen.model, quick=chosen.quick, shaped=chosen.shaped, say=progress.say)
     print(chosen.out / "summary.json")
 
 
@@ -276,6 +295,13 @@ def _calibrate(chosen: argparse.Namespace) -> None:
     ) as lab:
         pace = str(lab.core.pace) if lab.core.pace is not None else ""
         Console().print(calibration_tables(lab.core.cost, lab.card.name, lab.core.config.bytes_per_token, pace))
+
+
+def _bench_handoff(chosen: argparse.Namespace) -> None:
+    from kvlab.bench.handoff import run
+
+    run(chosen.out, chosen.model, quick=chosen.quick)
+    print(chosen.out / "summary.json")
 
 
 def _worker(chosen: argparse.Namespace) -> int:

@@ -37,7 +37,9 @@ def test_help_names_every_command() -> None:
     assert all(f"\n    {command} " in done.stdout for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", [*((c,) for c in COMMANDS), ("model", "show"), ("runs", "rm"), ("bench", "engine")])
+@pytest.mark.parametrize(
+    "command", [*((c,) for c in COMMANDS), ("model", "show"), ("runs", "rm"), ("bench", "engine"), ("bench", "handoff")]
+)
 def test_each_command_has_its_help(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main([*command, "--help"])
@@ -163,7 +165,7 @@ def test_runs_are_listed_measured_and_removed(runs: Path, capsys: pytest.Capture
     first, second = sorted(path.name for path in runs.iterdir())
     assert main(["runs", "ls"]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert [first in listed[0], second in listed[1], len(listed)] == [True, True, 2]
+    assert [line.split("  ")[0] for line in listed] == [first, second]
 
     assert main(["runs", "size"]) == 0
     nbytes = sum(run.size for run in list_runs())
@@ -190,3 +192,23 @@ def test_a_run_is_described(runs: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(tmp_path)]) == EXIT_ERROR
     assert tmp_path.name in capsys.readouterr().err
+
+
+def test_a_context_for_a_file_that_has_its_own_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "flow.py").write_text("import kvlab\nwf = kvlab.Workflow('w')\n")
+    (tmp_path / "text.txt").write_text("A text.")
+    told = ["run", str(tmp_path / "flow.py"), "--context", str(tmp_path / "text.txt")]
+    assert main(told) == 2
+    assert "defines its own texts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "told",
+    [["bench", "engine", "--out"], ["bench", "handoff", "--out"], ["bench", "crossover", "--out"], ["demo", "--out"]],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
+    told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert main([*told, str(tmp_path / "file" / "below")]) == 2
+    assert "cannot go to" in capsys.readouterr().err

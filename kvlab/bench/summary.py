@@ -54,6 +54,18 @@ def ratio_of_medians(above: Sequence[float], below: Sequence[float]) -> Metric:
     return Metric(value, "×", "measured", len(rounds), min(rounds), max(rounds))
 
 
+def median_of(values: Sequence[float], unit: str) -> Metric:
+    """The median of several measurements, with their range."""
+    return Metric(statistics.median(values), unit, "measured", len(values), min(values), max(values))
+
+
+def difference_of_medians(more: Sequence[float], less: Sequence[float], unit: str) -> Metric:
+    """median(more) - median(less); ``lo`` and ``hi`` are of the differences within one round."""
+    rounds = [a - b for a, b in zip(more, less, strict=True)]
+    value = statistics.median(more) - statistics.median(less)
+    return Metric(value, unit, "measured", len(rounds), min(rounds), max(rounds))
+
+
 def environment(**more: Any) -> dict[str, Any]:
     """Machine and versions, with whatever else the benchmark should say."""
     return {

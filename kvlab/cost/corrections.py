@@ -1,4 +1,4 @@
-"""What edges really cost corrects what was calibrated: a factor a link, and one for prefill. Pure."""
+"""What edges really cost corrects what was calibrated: a factor for each link, for prefill, and for overhead. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ class Corrections:
     """Factors on predicted seconds. Immutable: observing gives new ones."""
 
     prefill: float = 1.0
+    overhead: float = 1.0
     links: Mapping[str, float] = field(default_factory=dict)
 
     def saw_prefill(self, predicted: float, actual: float) -> Corrections:
         """A prefill took ``actual`` seconds where the model in use (corrected so far) predicted ``predicted``."""
         return replace(self, prefill=_moved(self.prefill, predicted, actual))
+
+    def saw_overhead(self, predicted: float, actual: float) -> Corrections:
+        """Tasks around the work took ``actual`` seconds where the model in use predicted ``predicted``."""
+        return replace(self, overhead=_moved(self.overhead, predicted, actual))
 
     def saw_link(self, link: str, predicted: float, actual: float) -> Corrections:
         """Bytes took ``actual`` seconds over ``link``, predicted by the model in use."""
@@ -36,7 +41,7 @@ class Corrections:
         for name, factor in self.links.items():
             link = links.get(name, cost.frames)
             links[name] = Link(link.t0 * factor, link.bytes_per_second / factor, link.cold)
-        return replace(cost, prefill=prefill, links=links)
+        return replace(cost, prefill=prefill, links=links, task_seconds=cost.task_seconds * self.overhead)
 
 
 def _moved(factor: float, predicted: float, actual: float) -> float:

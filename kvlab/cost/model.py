@@ -13,6 +13,9 @@ import numpy as np
 NEVER = 2**31 - 1
 """More tokens than any model has positions for."""
 
+NOISE_SECONDS = 0.01
+"""What a task's round trip varies by."""
+
 TINY = 1e-15
 """Seconds a byte below which a link counts as having no limit."""
 
@@ -41,7 +44,7 @@ class PrefillCurve:
         """Least squares on relative error through (n_tokens, past, seconds) under coefficients ≥ 0."""
         rows = np.array([[1.0, n, n * (past + n / 2)] for n, past, _ in points])
         seconds = np.array([s for _, _, s in points])
-        a, b, c = (float(value) for value in _nonnegative(rows / seconds[:, None]))
+        a, b, c = (float(value) for value in _nonnegative(rows / seconds[:, None], np.ones(len(seconds))))
         return cls(a, b, c, threads)
 
 
@@ -84,7 +87,9 @@ class Link:
 
     @classmethod
     def fit(cls, points: Sequence[tuple[int, float]], cold: float = 0.0) -> Link:
-        """The line through (bytes, seconds) of least squares of relative error, with both coefficients ≥ 0.
+        """The line through (bytes, seconds) of least squares, with both coefficients ≥ 0.
+
+        Errors are relative, but for what is shorter than :data:`NOISE_SECONDS`, which a busy machine's noise would decide.
 
         Raises
         ------
@@ -95,8 +100,9 @@ class Link:
             msg = "a link needs measurements of two sizes"
             raise ValueError(msg)
         seconds = np.array([s for _, s in points])
-        rows = np.array([[1.0, nbytes] for nbytes, _ in points]) / seconds[:, None]
-        t0, per_byte = _nonnegative(rows)
+        scale = np.maximum(seconds, NOISE_SECONDS)
+        rows = np.array([[1.0, nbytes] for nbytes, _ in points]) / scale[:, None]
+        t0, per_byte = _nonnegative(rows, seconds / scale)
         return cls(float(t0), 1.0 / max(float(per_byte), TINY), cold)
 
 
@@ -182,18 +188,18 @@ def link_name(source: str, target: str) -> str:
     return f"{source}→{target}"
 
 
-def _nonnegative(rows: Any) -> Any:
-    """Coefficients ≥ 0 whose sum over each row is nearest to 1, in the sense of least squares.
+def _nonnegative(rows: Any, wanted: Any) -> Any:
+    """Coefficients ≥ 0 whose sum over each row is nearest to what is wanted of it, in the sense of least squares.
 
     The best of all choices of coefficients that are not 0: what is found without bounds in the right one is the answer
     under bounds (https://en.wikipedia.org/wiki/Non-negative_least_squares).
     """
-    n_rows, n_columns = rows.shape
-    best, least = np.zeros(n_columns), float(n_rows)
+    n_columns = rows.shape[1]
+    best, least = np.zeros(n_columns), float((wanted**2).sum())
     for size in range(n_columns, 0, -1):
         for active in itertools.combinations(range(n_columns), size):
-            found, *_ = np.linalg.lstsq(rows[:, active], np.ones(n_rows), rcond=None)
-            error = float(((rows[:, active] @ found - 1) ** 2).sum())
+            found, *_ = np.linalg.lstsq(rows[:, active], wanted, rcond=None)
+            error = float(((rows[:, active] @ found - wanted) ** 2).sum())
             if (found >= 0).all() and error < least:
                 best, least = np.zeros(n_columns), error
                 best[list(active)] = found

@@ -27,8 +27,9 @@ def run_line(world: World, name: str, *, complete: bool = True) -> str:
     counts = (
         f"{len(world.rows['turns'])} answers, {len(world.rows['states'])} states, {count_text(world.n_events)} events"
     )
+    held = ", stepped by a person" if world.run.get("stepped") else ""
     broken = "" if complete else ", not finished by its writer"
-    return f"{world.name or name} {world.flow or '?'}flow, {world.status}{wall}, {counts}{broken}"
+    return f"{world.name or name} {world.flow or '?'}flow, {world.status}{wall}, {counts}{held}{broken}"
 
 
 def describe(run: Shown, width: int = 110) -> str:

@@ -15,8 +15,11 @@ from kvlab.display.report_runs import Told
 from kvlab.display.summary import csv_text, document, markdown
 from kvlab.display.worlds import Shown
 from kvlab.errors import InvalidInput
+from kvlab.store.room import require_writable
 
 COMPLETE = "_COMPLETE"
+FORMS = (".html", ".md", ".json")
+"""Endings of reports that are one file."""
 
 
 def write_report(
@@ -42,14 +45,12 @@ def write_report(
     InvalidInput
         If there are no runs, or the ending of ``path`` is none of these.
     """
-    target = Path(path)
+    target = require_target(path)
     told = Told(runs, title, redact=redact)
     forms = {".html": page, ".md": markdown, ".json": _json}
     if target.suffix in forms and not target.is_dir():
         _write(target, forms[target.suffix](told))
         return target
-    if target.suffix and not target.is_dir():
-        raise InvalidInput(f"a report cannot be written as {target.name!r}", hint="a folder, .html, .md or .json")
     target.mkdir(parents=True, exist_ok=True)
     (target / COMPLETE).unlink(missing_ok=True)
     _write(target / "report.html", page(told))
@@ -63,6 +64,24 @@ def write_report(
         parquet.write_table(table, draft)
         draft.replace(target / name)
     _write(target / COMPLETE, "")
+    return target
+
+
+def require_target(path: str | os.PathLike[str]) -> Path:
+    """``path``, once it is known that a report can be written there.
+
+    Raises
+    ------
+    InvalidInput
+        For another ending than those of :func:`write_report`, no name at all, or a place that may not be written.
+    """
+    target = Path(path)
+    if not target.name:
+        raise InvalidInput(f"a report needs a name, not {str(path)!r}", hint='run.report("report.html")')
+    if target.suffix not in ("", *FORMS) and not target.is_dir():
+        raise InvalidInput(f"a report cannot be written as {target.name!r}", hint="a folder, .html, .md or .json")
+    folder = target.parent if target.suffix in FORMS and not target.is_dir() else target
+    require_writable(folder, "a report", "name another place")
     return target
 
 

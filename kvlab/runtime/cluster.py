@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -84,7 +85,8 @@ class LocalWorkers:
         line = worker_process.command(
             self._address, self._model, name, self._same_host, self._pace, self._folder / "dask"
         )
-        environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+        inherited = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+        environment = {**worker_process.ENVIRONMENT, **inherited}
         with log.open("ab") as sink:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line
                 line, stdin=subprocess.PIPE, stdout=sink, stderr=sink, env=environment, start_new_session=True
@@ -198,11 +200,23 @@ class Foreign:
         dask_settings.apply()
         from distributed import Client
 
+        # In a thread of its own: where something else listens, Dask may wait for ever for the rest of a message, or ask
+        # for as much memory as the first bytes of an answer happen to say.
+        joining: Future[Any] = Future()
+
+        def join() -> None:
+            try:
+                joining.set_result(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
+            except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+                joining.set_exception(error)
+
+        threading.Thread(target=join, name="kvlab-join", daemon=True).start()
         try:
-            self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
+            self.client = joining.result(timeout=1.5 * CONNECT_SECONDS)
+        except Exception as error:
+            said = "it accepts the connection and says nothing" if isinstance(error, TimeoutError) else str(error)
             raise ClusterError(
-                f"the scheduler at {address} does not answer: {error}",
+                f"the scheduler at {address} does not answer: {said}",
                 hint=f"start one with `dask scheduler`, then workers with `kvlab worker {address}`; "
                 "or leave the address out for local workers",
                 address=address,

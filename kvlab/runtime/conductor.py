@@ -14,18 +14,18 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from kvlab.compiler.graph import Graph, Node
 from kvlab.compiler.resolve import resolve
-from kvlab.cost.decide import Decision, Policy
+from kvlab.cost.decide import Decision, Policy, decide
 from kvlab.cost.policies import Forced
 from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
-from kvlab.errors import Cancelled, ChecksumMismatch, KVLabError, TransferFailed
+from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, TransferFailed
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.core import Core
@@ -34,14 +34,18 @@ from kvlab.runtime.operations import Answered, Operations, Request
 from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
-from kvlab.runtime.remote_errors import error_of
+from kvlab.runtime.remote_errors import as_error, error_of
+from kvlab.runtime.stopping import ask_to_stop
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
-from kvlab.runtime.units import Flow, Progress, Unit, edge_id, units_of
+from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
 from kvlab.store.events import Kind
 
 logger = logging.getLogger(__name__)
+
+CANCEL_SECONDS = 5.0
+"""How long a cancelled run waits for workers to stop at their next chunk or token."""
 
 RETRIES = 2
 """How often an action whose state did not arrive is tried again, recomputing it."""
@@ -84,6 +88,8 @@ class Conductor:
         self._running: dict[str, Unit] = {}
         self._timeline = Timeline()
         self._cancelled = False
+        self._waiting_unit: Unit | None = None
+        self._give_up_at = 0.0
         self._mark = secrets.token_hex(3)
         self._start_ns = 0
         self.thread = threading.Thread(target=self._conduct, name=f"kvlab-run-{run}", daemon=True)
@@ -95,6 +101,32 @@ class Conductor:
         self._cancelled = True
         self.gate.cancel()
         self._inbox.put(("cancel", None))
+
+    @property
+    def pending(self) -> PendingAction | None:
+        """The action that waits at the gate now, and how its edge would be decided; None when nothing waits."""
+        unit = self._waiting_unit
+        if unit is None or not self.gate.closed or self.gate.waiting is None:
+            return None
+        node = unit.nodes[0]
+        op = node.kind if self.flow == "state" else "text"
+        agents = tuple(one.id for one in unit.nodes)
+        parent = self._parent(node) if self.flow == "state" else None
+        if parent is None:
+            return PendingAction(unit.action, op, agents)
+        edge = self._edge_of(unit, parent, sum(one.known_tokens for one in unit.nodes))
+        (policy, _), *_ = self._by_policy(unit)
+        decision = unit.decision
+        if decision is None:
+            try:
+                decision = decide(edge, self._planner.view(self._workers), policy)
+            except (ClusterError, ValueError):
+                decision = None
+        return PendingAction(unit.action, op, agents, unit.edges[0], decision)
+
+    def override(self, edges: Collection[str], choice: Forced) -> None:
+        """From now on these edges go as a person wants it; those already decided are not changed."""
+        self._overrides = {**self._overrides, **dict.fromkeys(edges, choice)}
 
     def forget_listeners(self) -> None:
         """The run is over: refer to nobody any more."""
@@ -113,7 +145,7 @@ class Conductor:
             self.progress.error = next(iter(failed.values()), None)
         except Exception as error:  # whatever it is, the person who waits must be told
             logger.exception("run %s failed", self.run)
-            self.progress.status, self.progress.error = "failed", error
+            self.progress.status, self.progress.error = "failed", as_error(error, f"run {self.run} failed")
             for unit in list(self._running.values()):
                 if unit.pending is not None:
                     self._operations.abandon(unit.pending)
@@ -133,10 +165,21 @@ class Conductor:
             for unit in waiting:
                 self._send_ahead(unit)
             if self._running:
-                self._receive(*self._inbox.get())
+                self._receive(*self._next_message())
             elif waiting and not any(self._ready(unit) for unit in waiting):
                 names = ", ".join(unit.name for unit in waiting)
                 raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
+
+    def _next_message(self) -> tuple[str, Any]:
+        """What comes next. A cancelled run does not wait longer than it must for workers that do not answer."""
+        if not self._cancelled:
+            return self._inbox.get()
+        if not self._give_up_at:
+            self._give_up_at = time.monotonic() + CANCEL_SECONDS
+        try:
+            return self._inbox.get(timeout=max(0.0, self._give_up_at - time.monotonic()))
+        except queue.Empty:
+            return "give up", None
 
     def _waits_for(self, unit: Unit) -> list[str]:
         node = unit.nodes[0]
@@ -205,7 +248,12 @@ class Conductor:
         unit.action = unit.action or self._action_of(unit)
         # Decided after the gate: while an action waits there, workers come and go and states move.
         if not unit.passed:
-            self.gate.pass_through(unit.action, self._hear)
+            self._waiting_unit = unit
+            try:
+                self.gate.pass_through(unit.action, self._hear, [node.id for node in unit.nodes])
+            finally:
+                self._waiting_unit = None
+            unit.passed_ns = time.time_ns()
         branches = tuple(self._branch(node) for node in unit.nodes)
         parent = None if self.flow == "text" else self._parent(unit.nodes[0])
         if unit.decision is None and len(self._decided(unit, branches, parent)) > 1:
@@ -267,7 +315,7 @@ class Conductor:
         if len(parts) == 1:
             unit.action, unit.decision = parts[0].action, parts[0].decision
             return [unit]
-        parts[0].passed = True
+        parts[0].passed, parts[0].passed_ns = True, unit.passed_ns
         for part in parts:
             self._launch(part)
         return parts
@@ -391,6 +439,13 @@ class Conductor:
         if message == "cancel":
             self._stop_running()
             return
+        if message == "give up":
+            for silent in list(self._running.values()):
+                if silent.pending is not None:
+                    self._operations.abandon(silent.pending)
+                hint = "its worker did not answer; look whether it is alive"
+                self._fail(silent, Cancelled(f"{silent.name} was cancelled", hint=hint))
+            return
         unit = self._running.get(action or "")
         if unit is None:
             return
@@ -402,9 +457,7 @@ class Conductor:
             self._finish(unit, self.core.client.gather(futures))
 
     def _stop_running(self) -> None:
-        actions = list(self._running)
-        if actions:
-            self.core.client.run(tasks.cancel, actions, wait=False, on_error="ignore")
+        ask_to_stop(self.core.client, list(self._running))
 
     def _failed(self, unit: Unit, future: Any) -> None:
         error = error_of(future)
@@ -421,7 +474,8 @@ class Conductor:
             return
         self._fail(unit, error)
 
-    def _fail(self, unit: Unit, error: Exception) -> None:
+    def _fail(self, unit: Unit, trouble: Exception) -> None:
+        error = as_error(trouble, f"{unit.name} could not be started")
         self._retire(unit)
         for node in unit.nodes:
             self.progress.failed[node.id] = error
@@ -481,8 +535,8 @@ class Conductor:
             )
         turn, actual = turn_of(
             node=unit.nodes[0].id,
-            texts_ready_ns=self._texts_ready(node, unit),
-            states_ready_ns=unit.ready_ns,
+            texts_ready_ns=self._without_holding(self._texts_ready(node, unit), unit),
+            states_ready_ns=self._without_holding(unit.ready_ns, unit),
             own=self._own_states(node),
             header=header,
             now_ns=now,
@@ -531,6 +585,10 @@ class Conductor:
             return unit.ready_ns
         texts = [self.progress.done_ns[name] for name in node.text_parents if name in self.progress.done_ns]
         return max([self._start_ns, *texts])
+
+    def _without_holding(self, ready_ns: int, unit: Unit) -> int:
+        """``ready_ns``, moved towards the launch by the time for which a person held the run since then."""
+        return ready_ns + self.gate.held_ns(ready_ns, unit.passed_ns) if unit.passed_ns else ready_ns
 
     def _own_states(self, node: Node) -> frozenset[str]:
         """Shared states that were made for this node or before it: their making is never its queue."""

@@ -33,6 +33,8 @@ SETTINGS: dict[str, Any] = {
     "distributed.comm.timeouts.tcp": "12s",
     # Payloads are floats: compressing them costs time and saves nothing.
     "distributed.comm.compression": None,
+    # A payload in several frames would arrive in as many pieces of memory, and be copied together.
+    "distributed.comm.shard": "1 TiB",
     # The statistical profiler wakes a thread every 10 ms in a process whose cores belong to the model.
     "distributed.worker.profile.enabled": False,
 }
@@ -41,8 +43,12 @@ SETTINGS: dict[str, Any] = {
 def apply() -> None:
     """Set all of :data:`SETTINGS` in this process. Changes Dask's global configuration."""
     import dask
+    from dask.utils import parse_bytes
+    from distributed.comm.tcp import TCP
 
     dask.config.set(SETTINGS)
+    # Dask looks at this one when it is imported, and no more. TLS keeps a limit of its own.
+    TCP.max_shard_size = parse_bytes(SETTINGS["distributed.comm.shard"])
 
 
 def read_back() -> dict[str, Any]:

@@ -45,6 +45,8 @@ from kvlab.workflow.workflow import Workflow
 logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "smollm2"
+CLOSING_SECONDS = 8.0
+"""How long closing waits for a cancelled run to write its end."""
 SameHost = Literal["map", "frames"]
 Protocol = Literal["tcp", "ucxx"]
 
@@ -128,6 +130,7 @@ class Lab(metaclass=Remembered):
         self._latest: weakref.ref[Run] | None = None
         self._scratch = make_scratch()
         self._closed = threading.Lock()
+        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         with contextlib.ExitStack() as opened:
             opened.callback(remove_scratch, self._scratch)
             opening = Opening(
@@ -257,6 +260,7 @@ class Lab(metaclass=Remembered):
             document=document,
             closing=lambda _: self._keep_logs(marks, folder.logs),
         )
+        self._runs.add(run)
         # A run that nobody holds gives its states back, so the lab must not hold it.
         self._latest = weakref.ref(run)
         return run
@@ -348,11 +352,19 @@ class Lab(metaclass=Remembered):
         return self._closed.locked()
 
     def close(self) -> None:
-        """Stop the workers it started and give back their memory and files. A second call does nothing."""
+        """Cancel what still runs, stop the workers it started, and give back their memory and files.
+
+        A second call does nothing.
+        """
         if not self._closed.acquire(blocking=False):
             return
         Remembered.forget(self)
         self.core.closed = True
+        going = [run for run in self._runs if not run.over]
+        for run in going:
+            run.cancel()
+        for run in going:
+            run.settle(CLOSING_SECONDS)
         self._opened.close()
 
     def _require_open(self) -> None:

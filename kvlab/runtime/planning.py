@@ -118,10 +118,15 @@ class Planner:
         chosen, terms = decision.chosen, actual["terms"]
         if actual["how"] != chosen.how or actual["worker"] != chosen.worker:
             return
+        waited = chosen.terms.get("queue", 0.0) + chosen.terms.get("link queue", 0.0)
         with self._lock:
-            if chosen.how == "transfer" and len(chosen.moved) == 1 and "link queue" not in chosen.terms:
+            seen = self._corrections
+            if chosen.how == "transfer" and len(chosen.moved) == 1 and not waited:
                 (source,) = chosen.moved
                 link = link_name(source, chosen.worker)
-                self._corrections = self._corrections.saw_link(link, chosen.terms["transfer"], terms["transfer"])
+                seen = seen.saw_link(link, chosen.terms["transfer"], terms["transfer"])
             elif chosen.how == "recompute" and decision.edge.n_tokens >= LONG_TOKENS:
-                self._corrections = self._corrections.saw_prefill(chosen.terms["prefill"], terms["prefill"])
+                seen = seen.saw_prefill(chosen.terms["prefill"], terms["prefill"])
+            if chosen.how != "hybrid" and not waited:
+                seen = seen.saw_overhead(chosen.terms["overhead"], terms["overhead"])
+            self._corrections = seen

@@ -22,11 +22,16 @@ def error_of(future: Any) -> KVLabError:
         )
     if name in {"NoWorkerError", "NoValidWorkerError"}:
         return ClusterError("no worker was left for this work", hint="start workers, or open a new lab")
-    return KVLabError(f"work on a worker failed: {name}: {error}", hint="the worker's log in the run folder says where")
+    return KVLabError(
+        f"work on a worker failed: {name}: {error}",
+        hint="the workers' logs say where: in a run's folder, or in kvlab-lab-* in the temporary folder",
+    )
 
 
 def as_error(error: Exception, what: str) -> KVLabError:
     """``error`` as one of kvlab's, saying ``what`` went wrong; kvlab's own are as they are."""
     if isinstance(error, KVLabError):
         return error
+    if type(error).__name__ in {"ClosedClientError", "CommClosedError"}:
+        return ClusterError(f"{what}: the scheduler is gone", hint="open a lab again, or start the scheduler again")
     return KVLabError(f"{what}: {type(error).__name__}: {error}", hint="the log of logger kvlab says where")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvlab.cost.policies import oracle_of
+from kvlab.cost.policies import forced, oracle_of
 from kvlab.errors import InvalidInput, KVLabError, NoRoom
 from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
 from kvlab.runtime.remote_errors import as_error
 from kvlab.runtime.reporting import FLUSH_SECONDS
-from kvlab.runtime.units import Flow
+from kvlab.runtime.units import Flow, PendingAction, edge_id
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 from kvlab.store.saved import Tables
@@ -212,7 +213,9 @@ class Run:
         try:
             self._hear_workers_out()
             error = str(progress.error) if progress.error else None
-            self._hub.emit(Kind.RUN_FINISHED, self.name, at_ns=now, detail={"status": progress.status, "error": error})
+            held = self._gate.held_ns(0, now) / 1e9
+            detail = {"status": progress.status, "error": error, "held_seconds": held, "stepped": self._gate.was_held}
+            self._hub.emit(Kind.RUN_FINISHED, self.name, at_ns=now, detail=detail)
             self._hub.remove_sink(self.name)
             self._recorder.close()
             self._closing(self)
@@ -271,6 +274,11 @@ class Run:
             raise self._recorder.no_room
         return self
 
+    def settle(self, timeout: float) -> None:
+        """Return when it is over, or after ``timeout`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            self._wait(lambda: self._over, timeout)
+
     def _wait(self, ready: Any, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
@@ -297,9 +305,61 @@ class Run:
             finally:
                 stop()
 
-    def play(self) -> Run:
-        """Run on. Returns this run."""
-        self._gate.open()
+    def play(self, *, speed: float | None = None, until: str | Collection[str] | None = None) -> Run:
+        """Run on. Returns this run.
+
+        Parameters
+        ----------
+        speed
+            At most so many actions a second; None: as fast as it goes.
+        until
+            Pause again before the next action of this agent or operator (or of one of these).
+        """
+        if speed is not None and speed <= 0:
+            raise InvalidInput(f"speed={speed}", hint="actions a second, more than 0; run.pause() stops it")
+        names = [until] if isinstance(until, str) else list(until or ())
+        unknown = [name for name in names if name not in self.graph.by_id]
+        if unknown:
+            known = ", ".join(node.id for node in self.graph.nodes)
+            raise InvalidInput(f"there is no operator {unknown[0]!r} to stop at", hint=f"operators: {known}")
+        self._gate.stop_at(names)
+        self._gate.open(1 / speed if speed else 0.0)
+        return self
+
+    @property
+    def pending(self) -> PendingAction | None:
+        """What waits at the gate of a paused run, with the decision as it would be made now."""
+        return self._conductor.pending
+
+    def choose(self, how: str, worker: str | None = None, *, edge: str | None = None) -> Run:
+        """Override the decision of the pending action's state edge, or of ``edge``. Returns this run.
+
+        Raises
+        ------
+        InvalidInput
+            If nothing is pending, the edge was decided already, or there is no such road or worker.
+        """
+        pending = self._conductor.pending
+        edges = (
+            [edge]
+            if edge is not None
+            else [f"{pending.edge.split('→')[0]}→{a}" for a in pending.agents]
+            if pending
+            else []
+        )
+        if not edges or edges[0].startswith("→"):
+            raise InvalidInput(
+                "no state edge is pending", hint="run.pending tells what waits; choose(..., edge=) names one"
+            )
+        known = [edge_id(node.parent, node.id) for node in self.graph.nodes if node.parent is not None]
+        if edges[0] not in known:
+            raise InvalidInput(f"there is no state edge {edges[0]!r}", hint=f"edges: {', '.join(known)}")
+        if edges[0].split("→")[-1] in self._conductor.progress.done_ns:
+            raise InvalidInput(f"{edges[0]} was decided already", hint="run it again with overrides={...}")
+        if worker is not None and worker not in self._verbs.core.workers:
+            names = ", ".join(self._verbs.core.workers)
+            raise InvalidInput(f"there is no worker {worker!r}", hint=f"workers: {names}")
+        self._conductor.override(edges, forced((how, worker) if worker is not None else how))
         return self
 
     def pause(self) -> Run:

@@ -18,6 +18,7 @@ Flow = Literal["state", "text"]
 class Unit:
     """Nodes that are launched together: one node, or siblings as one batch.
 
+    ``ready_ns`` is when all that it waits for was there, ``passed_ns`` when the gate let it through.
     ``decision`` may be there before the launch, when siblings were divided into groups; ``passed`` says that the gate
     has let it through.
     """
@@ -26,6 +27,7 @@ class Unit:
     action: str = ""
     worker: str = ""
     ready_ns: int = 0
+    passed_ns: int = 0
     decision: Decision | None = None
     prefetched: Prefetched | None = None
     passed: bool = False
@@ -49,6 +51,27 @@ class Unit:
 def edge_id(source: str | None, target: str) -> str:
     """How a state edge is called: ``planner→editor``."""
     return f"{source or ''}→{target}"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAction:
+    """An action that waits at the gate, as a person sees it.
+
+    Attributes
+    ----------
+    action, op, agents
+        What it is.
+    edge
+        Id of its state edge; empty for a fresh start.
+    decision
+        How its edge would be decided now; None for a fresh start, or where no worker is up.
+    """
+
+    action: str
+    op: str
+    agents: tuple[str, ...]
+    edge: str = ""
+    decision: Decision | None = None
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from kvlab.runtime.core import Core
 from kvlab.runtime.operations import Operations, Request
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.runtime.remote_errors import error_of
+from kvlab.runtime.stopping import ask_to_stop
 from kvlab.state.records import StateRecord
 from kvlab.store.events import Event, Kind
 
@@ -55,8 +56,7 @@ class Workbench:
         try:
             self._block(futures, actions, label, total)
         except KeyboardInterrupt:
-            if actions:
-                self.core.client.run(tasks.cancel, list(actions), wait=False, on_error="ignore")
+            ask_to_stop(self.core.client, actions)
             raise Cancelled("stopped by Ctrl-C", hint="the states made before are still there") from None
         for future in futures:
             if future.status != "finished":

@@ -75,10 +75,11 @@ class World:
 
     @property
     def wall_seconds(self) -> float | None:
-        """Seconds from start to finish of the run; None while it runs."""
+        """Seconds from start to finish of the run, without those for which it was held; None while it runs."""
         if "finished_ns" not in self.run or "started_ns" not in self.run:
             return None
-        return float(self.run["finished_ns"] - self.run["started_ns"]) / 1e9
+        held = float(self.run.get("held_seconds") or 0.0)
+        return float(self.run["finished_ns"] - self.run["started_ns"]) / 1e9 - held
 
     @property
     def peak_kv_bytes(self) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kvlab.errors import InvalidInput
 from kvlab.store.log import EventLog
-from kvlab.store.room import is_full, no_room
+from kvlab.store.room import is_full, no_room, require_writable
 from kvlab.store.saved import COMPLETE, CONFIG, EVENTS, LOGS, SavedRun, folder_bytes
 
 NAME_LENGTH = 60
@@ -69,6 +69,18 @@ def runs_root() -> Path:
     return Path(os.environ.get("KVLAB_RUNS") or "runs")
 
 
+def require_runs_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """``root``, or :func:`runs_root`, once it is known that runs can be made there.
+
+    Raises
+    ------
+    InvalidInput
+        If they cannot.
+    """
+    parent = Path(root) if root is not None else runs_root()
+    return require_writable(parent, "runs", "KVLAB_RUNS=FOLDER names another place")
+
+
 def new_run_folder(
     name: str, clock: Callable[[], int] = time.time_ns, *, root: str | os.PathLike[str] | None = None
 ) -> RunFolder:
@@ -87,8 +99,7 @@ def new_run_folder(
     """
     stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(clock() // 1_000_000_000))
     plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")[:NAME_LENGTH] or "run"
-    parent = Path(root) if root is not None else runs_root()
-    parent.mkdir(parents=True, exist_ok=True)
+    parent = require_runs_root(root)
     path, attempt = parent / f"{stamp}-{plain}", 1
     while not _made(path):
         attempt += 1

@@ -23,8 +23,12 @@ from kvlab.transport.samehost import HANDSHAKE_KEY, reachable
 from kvlab.transport.segment import Bundle, Header, Segment, as_bytes
 
 _OBJECT_BYTES = 500
-# Eight bytes ahead of the payload put it on a 16-byte boundary of the receive buffer.
-_ALIGNMENT = b"\0" * 8
+# Dask reads a message and its first buffer into one piece of memory, behind headers of any length, and every further
+# buffer into memory of its own. This one goes first, so that a payload's numbers lie on the boundary below. It must not
+# be bytes, which Dask takes for a part of the message.
+_FIRST_BUFFER = bytearray(8)
+ALIGNMENT = 16
+"""Of a payload's address, in bytes, however it came."""
 
 TRIES = 3
 _failed_tries: Counter[str] = Counter()
@@ -74,7 +78,7 @@ def _serialize(segment: Segment, context: dict[str, Any] | None = None) -> tuple
     header["device"] = payload.device.type
     host = payload.cpu() if payload.device.type != "cpu" else payload
     _tell("sent", recipe=segment.header.recipe, peer=peer, how="transfer", nbytes=host.nbytes)
-    return header, [_ALIGNMENT, as_bytes(host)]
+    return header, [_FIRST_BUFFER, as_bytes(host)]
 
 
 @dask_deserialize.register(Segment)
@@ -110,7 +114,11 @@ def _receive(described: Header, header: dict[str, Any], frames: list[Any]) -> Se
     if "map" in header:
         block = Block.open(**header["map"])
         return Segment(described, block.tensor(described.shape, dtype), block=block, arrived="map")
-    payload = torch.frombuffer(frames[1], dtype=torch.uint8).view(dtype).view(described.shape)
+    raw = torch.frombuffer(frames[1], dtype=torch.uint8)
+    if raw.data_ptr() % ALIGNMENT:
+        # A message of less than 128 kB, which Dask sends in one piece.
+        raw = raw.clone()
+    payload = raw.view(dtype).view(described.shape)
     if header["device"] == "cuda" and torch.cuda.is_available():
         payload = payload.cuda()
     return Segment(described, payload, arrived="transfer")

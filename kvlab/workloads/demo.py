@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvlab.errors import InvalidInput
+from kvlab.errors import InvalidInput, NoRoom
 from kvlab.progress import Progress
+from kvlab.store.runs import require_runs_root
 from kvlab.workloads import build
 from kvlab.workloads.review import review
 
@@ -47,10 +48,14 @@ def run_demo(
     """
     from rich.console import Console
 
+    from kvlab.display.report import require_target
     from kvlab.display.tables import comparison_table
     from kvlab.runtime.lab import Lab
 
     workflow = review(read_context(context))
+    require_runs_root()
+    if out is not None:
+        require_target(out)
     console = Console()
     with Lab(model=model, workers=workers, progress=progress) as lab:
         console.print(str(lab.compile(workflow)), markup=False, highlight=False)
@@ -77,10 +82,21 @@ def run_named(
     from kvlab.display.tables import comparison_table
     from kvlab.runtime.lab import Lab
 
+    if name.endswith(".py") and context is not None:
+        raise InvalidInput(
+            f"{name} defines its own texts: --context is for workloads by name", hint="leave one of them out"
+        )
     workflow = _from_file(Path(name)) if name.endswith(".py") else build(name, read_context(context))
+    require_runs_root()
     console = Console()
     with Lab(model=model, workers=workers, progress=progress) as lab:
-        run = _start(lab, workflow, flow).wait()
+        run = _start(lab, workflow, flow)
+        try:
+            run.wait()
+        except NoRoom:
+            # The record could not be written to its end; what was answered is in memory, and would go with the process.
+            _print_answers(console, run)
+            raise
         console.print(comparison_table(run))
         _print_answers(console, run)
     console.print(f"\nrun     {run.path}", highlight=False, soft_wrap=True)
@@ -110,6 +126,6 @@ def _from_file(path: Path) -> Workflow:
 
 def _print_answers(console: Any, run: Run) -> None:
     for node in run.graph.nodes:
-        if node.sampling.max_new_tokens:
+        if node.sampling.max_new_tokens and run.state_of(node.id) == "done":
             console.print(f"\n[bold]{node.id}[/bold]", highlight=False)
             console.print(run[node.id].text, markup=False, highlight=False)

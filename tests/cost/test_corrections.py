@@ -22,6 +22,15 @@ def test_repeated_observations_converge_to_what_is_measured() -> None:
     assert corrected.prefill.seconds(100) == pytest.approx(0.05, rel=1e-3)
 
 
+def test_overhead_is_learned_as_a_factor_on_tasks() -> None:
+    cost = CostModel(COST.prefill, COST.decode, COST.frames, 0.0, 0.010)
+    seen = Corrections()
+    for _ in range(30):
+        seen = seen.saw_overhead(seen.applied(cost).task_seconds, 0.035)
+    assert seen.applied(cost).task_seconds == pytest.approx(0.035, rel=1e-3)
+    assert seen.applied(cost).prefill == cost.prefill
+
+
 def test_other_links_are_left_alone() -> None:
     corrected = Corrections().saw_link("a→b", 1.0, 2.0).applied(COST)
     assert corrected.link("b", "a") == COST.frames

@@ -122,3 +122,24 @@ def test_tokens_worth_a_task_in_numbers() -> None:
     assert model(c=2.0, task=9.0).tokens_worth_a_task() == 3
     assert model(b=1.0).tokens_worth_a_task() == 1
     assert model(a=1.0).tokens_worth_a_task() == NEVER
+
+
+def test_a_link_is_found_from_what_it_took() -> None:
+    link = Link(0.004, 2e8)
+    sizes = [50_000, 400_000, 3_000_000, 12_000_000, 50_000_000]
+    found = Link.fit([(nbytes, link.seconds(nbytes)) for nbytes in sizes], cold=0.01)
+    assert found.t0 == pytest.approx(link.t0)
+    assert found.bytes_per_second == pytest.approx(link.bytes_per_second)
+    assert found.cold == 0.01
+
+
+def test_noise_of_small_messages_does_not_decide_a_links_rate() -> None:
+    """Differences of two round trips: the small ones come out as nothing, or as several times what they are."""
+    measured_ = [(50_000, 1e-4), (400_000, 1e-4), (3_000_000, 0.012), (12_000_000, 0.012), (47_000_000, 0.04)]
+    found = Link.fit(measured_)
+    assert found.seconds(90_000_000) == pytest.approx(0.08, rel=0.25)
+
+
+def test_a_link_needs_two_sizes() -> None:
+    with pytest.raises(ValueError, match="two sizes"):
+        Link.fit([(1000, 0.1), (1000, 0.2)])

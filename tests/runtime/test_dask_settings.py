@@ -55,6 +55,8 @@ def test_the_settings_reach_the_servers_themselves(lab: Any) -> None:
         }
 
     def of_a_worker(dask_worker: Any) -> dict[str, Any]:
+        from distributed.comm.tcp import TCP
+
         manager = dask_worker.memory_manager
         return {
             "memory_limit": manager.memory_limit,
@@ -63,6 +65,7 @@ def test_the_settings_reach_the_servers_themselves(lab: Any) -> None:
             "target": manager.memory_target_fraction,
             "threads": dask_worker.state.nthreads,
             "profiled": "profile" in dask_worker.periodic_callbacks,
+            "shard": TCP.max_shard_size,
         }
 
     assert lab.core.client.run_on_scheduler(of_the_scheduler) == {
@@ -72,6 +75,7 @@ def test_the_settings_reach_the_servers_themselves(lab: Any) -> None:
     for told in lab.core.client.run(of_a_worker).values():
         assert told == {
             "memory_limit": None, "spill": False, "pause": False, "target": False, "threads": 2, "profiled": False,
+            "shard": 1 << 40,
         }  # fmt: skip
 
 

@@ -18,9 +18,11 @@ import psutil
 import pytest
 
 from kvlab.config import CACHE_VARIABLE, RUNS_VARIABLE
-from kvlab.cost.decide import Edge, Piece, alternatives_for
+from kvlab.cost.roads import roads_for
+from kvlab.cost.world import Edge
 from kvlab.errors import ClusterError, InvalidInput, KVLabError
 from kvlab.runtime import cluster, opening, scratch
+from kvlab.runtime.planning import Planner, path_of
 
 TEXT = "Keys and values of a prefix are the same for every question that follows it. "
 
@@ -122,8 +124,8 @@ def test_the_same_arguments_give_the_running_lab_and_others_another(lab: Any, ma
 def test_a_state_on_another_worker_can_come_to_the_one_that_is_asked_for(lab: Any) -> None:
     """A limit to some workers hides no state that lies elsewhere."""
     record = lab.materialize(TEXT * 3 + "elsewhere", worker="worker-0").record
-    path = tuple(Piece(s.recipe, s.n_tokens, s.nbytes) for s in record.segments)
-    found = alternatives_for(Edge("e", "a", "b", path, 3), lab.core.view(frozenset({"worker-1"})))
+    view = Planner(lab.core).view(frozenset({"worker-1"}))
+    found = roads_for(Edge("e", "a", "b", path_of(record), 3), view)
     assert {(a.how, a.worker) for a in found} == {("map", "worker-1"), ("recompute", "worker-1")}
 
 
@@ -305,3 +307,74 @@ def distributed_client(address: str) -> Any:
     from distributed import Client
 
     return Client(address, timeout=10, set_as_default=False)
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 4096])
+def test_what_is_no_scheduler_is_named_and_not_waited_for(
+    make_lab: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, says: bytes
+) -> None:
+    """Something listens there, and says nothing, or something else."""
+    import socket
+    import threading
+
+    from kvlab.runtime import cluster
+
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        kept: list[Any] = []
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                connection.sendall(says)
+                kept.append(connection)
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(ClusterError, match="does not answer"):
+            make_lab(address=f"tcp://127.0.0.1:{listening.getsockname()[1]}")
+    for connection in kept:
+        connection.close()
+
+
+def long_workflow() -> Any:
+    import kvlab
+
+    wf = kvlab.Workflow("long")
+    wf.agent("writer", "Write on and on.", max_new_tokens=400)
+    return wf
+
+
+def test_closing_a_lab_cancels_what_runs_and_its_record_says_so(make_lab: Callable[..., Any]) -> None:
+    import kvlab
+
+    lab = make_lab(namespace="closing")
+    run = lab.run(long_workflow())
+    deadline = time.monotonic() + 20
+    while not run.world.rows["agents"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    lab.close()
+    assert run.status == "cancelled"
+    saved = kvlab.open_run(run.path)
+    assert saved.complete
+    assert saved.world.status == "cancelled"
+
+
+def test_a_frozen_worker_does_not_hold_up_a_cancelled_run(make_lab: Callable[..., Any]) -> None:
+    with make_lab(namespace="frozen") as lab:
+        run = lab.run(long_workflow())
+        deadline = time.monotonic() + 20
+        while not run.world.rows["agents"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        pids = [worker.pid for worker in lab.workers.values()]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            run.cancel()
+            run.settle(20)
+            assert run.status == "cancelled"
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)

@@ -33,6 +33,15 @@ def make(events: list[Event], name: str = "review", *, complete: bool = True) ->
     return folder.path
 
 
+def test_a_root_that_cannot_be_written_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for wrong in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/kvlab")):
+        monkeypatch.setenv("KVLAB_RUNS", str(wrong))
+        with pytest.raises(InvalidInput, match=r"runs cannot go to .*/") as caught:
+            new_run_folder("review")
+        assert "KVLAB_RUNS" in caught.value.hint
+
+
 def test_the_root_is_the_variable_or_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVLAB_RUNS", "/somewhere")
     assert runs_root() == Path("/somewhere")

@@ -158,6 +158,21 @@ def test_a_payload_larger_than_a_shard(client: Any) -> None:
     assert client.submit(look, made, workers=["c"], pure=False).result(30) == ("transfer", True, nbytes)
 
 
+def address_in_memory(segment: Any) -> tuple[str, int]:
+    return segment.arrived, segment.tensor().data_ptr() % wire.ALIGNMENT
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("n_tokens", [1, TOKENS, 600, SHARD_TOKENS])
+@pytest.mark.parametrize("length", range(3))
+def test_a_payload_lies_on_a_boundary_whatever_was_ahead_of_it(client: Any, n_tokens: int, length: int) -> None:
+    """From less than 128 kB, which Dask sends in one piece, to more than it sends in one frame by itself."""
+    key = f"kv-boundary{n_tokens}{'x' * length}.g0"
+    made = client.submit(make, "edge" + "x" * length, n_tokens, "float32", key=key, workers=["a"], pure=False)
+    assert client.submit(address_in_memory, made, workers=["c"], pure=False).result(30) == ("transfer", 0)
+    assert client.submit(look, made, workers=["c"], pure=False).result(30)[1]
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_siblings_are_picked_from_their_bundle_over_the_same_memory(client: Any) -> None:
     bundle = client.submit(make_two, TOKENS, key="bundle", workers=["a"], pure=False)

@@ -1,0 +1,116 @@
+"""A person holds a run: steps it, stops it before an agent, overrides what is pending; thinking is not measured."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+
+import kvlab
+from kvlab.errors import InvalidInput
+
+TEXT = "What was prefilled once need not be prefilled again. " * 10
+SHARE = 8
+THINKING = 1.5
+
+
+def two_readers() -> kvlab.Workflow:
+    wf = kvlab.Workflow("stepped")
+    paper = wf.context("paper", TEXT)
+    first = wf.agent("first", [paper, "Begin."], max_new_tokens=4)
+    wf.agent("second", [paper, first, "Go on."], max_new_tokens=4)
+    return wf
+
+
+def pending(run: Any) -> Any:
+    """What waits at the gate, as soon as something does."""
+    deadline = time.monotonic() + 20
+    while run.pending is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert run.pending is not None
+    return run.pending
+
+
+def test_the_pending_action_tells_how_it_would_be_decided(frames_lab: Any) -> None:
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
+    fresh = pending(run)
+    assert (fresh.op, fresh.edge, fresh.decision) == ("materialize", "", None)
+    run.step()
+    deadline = time.monotonic() + 20
+    while pending(run).action == fresh.action and time.monotonic() < deadline:
+        time.sleep(0.01)
+    waits = pending(run)
+    assert waits.agents == ("first",)
+    assert waits.edge.endswith("→first")
+    assert waits.decision.chosen in waits.decision.alternatives
+    with pytest.raises(InvalidInput, match="paused"):
+        run.wait()
+    run.play().wait()
+    assert run.pending is None
+
+
+def test_an_override_of_the_pending_decision_is_carried_out(frames_lab: Any) -> None:
+    plain = frames_lab.run(two_readers(), min_shared_tokens=SHARE).wait()
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True).play(until="second")
+    waits = pending(run)
+    assert waits.agents == ("second",)
+    where = next(
+        a.worker
+        for a in waits.decision.alternatives
+        if a.how == "recompute" and a.worker != waits.decision.chosen.worker
+    )
+    run.choose("recompute", where)
+    assert (pending(run).decision.chosen.how, pending(run).decision.chosen.worker) == ("recompute", where)
+    run.play().wait()
+    edge = next(e for e in run.tables["edges"].to_pylist() if e["target"] == "second")
+    assert (edge["chosen"], edge["actual_how"], edge["worker"], edge["policy"]) == (
+        "recompute",
+        "recompute",
+        where,
+        "forced",
+    )
+    assert run["second"].token_ids == plain["second"].token_ids
+    with pytest.raises(InvalidInput, match="decided already"):
+        run.choose("transfer", edge=edge["edge"])
+
+
+def test_thinking_is_in_no_metric_and_the_run_is_marked(frames_lab: Any) -> None:
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
+    for _ in range(3):
+        pending(run)
+        time.sleep(THINKING)
+        run.step()
+        time.sleep(0.2)
+    run.play().wait()
+    held = run.world.run["held_seconds"]
+    assert held >= 3 * THINKING
+    assert run.world.run["stepped"]
+    for turn in run.tables["turns"].to_pylist():
+        assert turn["ttft_seconds"] + turn["queue_seconds"] + turn["overhead_seconds"] < THINKING
+    for edge in run.tables["edges"].to_pylist():
+        assert edge["actual_seconds"] < THINKING
+    took = (run.world.run["finished_ns"] - run.world.run["started_ns"]) / 1e9
+    assert run.world.wall_seconds == pytest.approx(took - held)
+    free = frames_lab.run(two_readers(), min_shared_tokens=SHARE).wait()
+    assert not free.world.run["stepped"]
+    assert free.world.run["held_seconds"] == 0
+
+
+def test_played_at_a_speed_actions_come_one_by_one(frames_lab: Any) -> None:
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True).play(speed=2).wait()
+    planned = [row["planned_ns"] for row in run.tables["operators"].to_pylist()]
+    assert all(after - before >= 0.45e9 for before, after in itertools.pairwise(planned))
+
+
+@pytest.mark.parametrize("wrong", [{"speed": 0}, {"speed": -1.0}, {"until": "nobody"}, {"until": ["first", "nobody"]}])
+def test_what_cannot_be_meant_is_refused(frames_lab: Any, wrong: dict[str, Any]) -> None:
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
+    try:
+        with pytest.raises(InvalidInput):
+            run.play(**wrong)
+        with pytest.raises(InvalidInput):
+            run.choose("teleport")
+    finally:
+        run.cancel()
