@@ -100,7 +100,8 @@ def run_cell(page: Any, index: int, *, wait: bool = True) -> None:
         index,
     )
     if wait:
-        done = "i => jupyterapp.shell.currentWidget.content.widgets[i].model.executionState === 'idle' && jupyterapp.shell.currentWidget.content.widgets[i].model.executionCount"
+        done = """i => { const model = jupyterapp.shell.currentWidget.content.widgets[i].model;
+                       return model.executionState === 'idle' && model.executionCount }"""
         page.wait_for_function(done, arg=index, timeout=60_000)
 
 

@@ -179,8 +179,8 @@ def test_play_goes_to_the_end_and_stops(small: Any, opened: Any, page_of: Any) -
 def test_a_click_selects_a_state_and_escape_forgets_it(small: Any, opened: Any, page_of: Any) -> None:
     shown = opened(page_of(small, page=True))
     where = shown.root.evaluate(
-        """root => { const c = root.kvlab, g = c.views[0], f = g.frame(), box = c.view(g.figure).el.getBoundingClientRect(), n = c.store.nodes,
-           i = c.store.nodeOf.get("s3"); return [box.x + f.x_scale.compute(n.x[i]), box.y + f.y_scale.compute(n.y[i])] }"""
+        """root => { const c = root.kvlab, g = c.views[0], f = g.frame(), box = c.view(g.figure).el.getBoundingClientRect(),
+           n = c.store.nodes, i = c.store.nodeOf.get("s3"); return [box.x + f.x_scale.compute(n.x[i]), box.y + f.y_scale.compute(n.y[i])] }"""
     )
     shown.page.mouse.click(*where)
     assert shown.root.get_attribute("data-kv-selected") == "s3"
@@ -205,7 +205,8 @@ def test_everything_that_acts_has_a_name(large: Any, opened: Any, page_of: Any) 
     nameless = shown.page.evaluate(
         """() => { const bad = []; const walk = root => { for (const e of root.querySelectorAll('*')) {
              if (e.shadowRoot) walk(e.shadowRoot);
-             if (['BUTTON', 'INPUT', 'SELECT'].includes(e.tagName) && !(e.getAttribute('aria-label') || e.textContent.trim())) bad.push(e.outerHTML);
+             const named = e.getAttribute('aria-label') || e.textContent.trim();
+             if (['BUTTON', 'INPUT', 'SELECT'].includes(e.tagName) && !named) bad.push(e.outerHTML);
              if (e.getAttribute('role') === 'img' && !e.getAttribute('aria-label')) bad.push(e.outerHTML) } };
              walk(document); return bad }"""
     )
@@ -218,7 +219,8 @@ def test_a_narrow_window_of_many_states_shows_a_page_of_them_and_turns_it(
     large: Any, opened: Any, page_of: Any
 ) -> None:
     shown = opened(page_of(large, page=True))
-    drawn = "root => { const l = root.kvlab.layers.find(l => l.table === 'marks'); return l.base.indices.length + l.fresh.indices.length }"
+    drawn = """root => { const l = root.kvlab.layers.find(l => l.table === 'marks');
+                       return l.base.indices.length + l.fresh.indices.length }"""
     starts = set()
     for k in (large.events.num_rows, large.events.num_rows // 2, 100):
         shown.move(k)
