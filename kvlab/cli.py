@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     _end_orderly()
     try:
-        if "out" in chosen and chosen.command is not _demo:
+        if chosen.command in (_bench_engine, _bench_handoff, _bench_crossover):
             require_writable(chosen.out, "results", "--out names a folder")
         code = int(chosen.command(chosen) or 0)
         sys.stdout.flush()

@@ -180,7 +180,7 @@ def test_a_click_selects_a_state_and_escape_forgets_it(small: Any, opened: Any, 
     shown = opened(page_of(small, page=True))
     where = shown.root.evaluate(
         """root => { const c = root.kvlab, g = c.views[0], f = g.frame(), box = c.view(g.figure).el.getBoundingClientRect(),
-           n = c.store.nodes, i = c.store.nodeOf.get("s3"); 
+           n = c.store.nodes, i = c.store.nodeOf.get("s3");
            return [box.x + f.x_scale.compute(n.x[i]), box.y + f.y_scale.compute(n.y[i])] }"""
     )
     shown.page.mouse.click(*where)
