@@ -1,10 +1,12 @@
-"""The lab: a model on workers, the states in their memory, and everything a person can do with them."""
+"""The lab: a model on workers, the states in their memory, and everything a person can do with them.
+
+One file over the usual length, because it is one interface, most of it documentation.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import logging
 import threading
 import weakref
@@ -19,13 +21,14 @@ from kvlab.cost.decide import Policy
 from kvlab.cost.forecast import forecast
 from kvlab.cost.policies import Forced, forced, policy_named
 from kvlab.engine.models import ModelCard, describe, resolve
-from kvlab.errors import InvalidInput, MissingExtra, StateGone
+from kvlab.errors import InvalidInput, StateGone
 from kvlab.progress import SHOWN, Progress
 from kvlab.runtime import holders
 from kvlab.runtime.core import Core, WorkerSeen
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.explaining import Explanation, explain
 from kvlab.runtime.handles import KVState
+from kvlab.runtime.lab_arguments import check, check_protocol, pace_of
 from kvlab.runtime.memory import check_room, parse_budget
 from kvlab.runtime.opening import Opening
 from kvlab.runtime.remembered import Remembered
@@ -33,13 +36,11 @@ from kvlab.runtime.run import Run
 from kvlab.runtime.scratch import make_scratch, remove_scratch
 from kvlab.runtime.units import edge_id
 from kvlab.runtime.verbs import Verbs
-from kvlab.state.identity import DTYPE_BYTES
 from kvlab.state.lifecycle import Phase
 from kvlab.store.environment import environment
 from kvlab.store.graph_document import graph_document
 from kvlab.store.runs import list_runs, new_run_folder
 from kvlab.store.saved import SavedRun
-from kvlab.transport.link_pace import LinkPace, parse_pace
 from kvlab.workflow.workflow import Workflow
 
 logger = logging.getLogger(__name__)
@@ -95,10 +96,10 @@ class Lab(metaclass=Remembered):
     @classmethod
     def check(cls, arguments: dict[str, Any]) -> None:
         """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
-        _check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
+        check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
         names = ("link_rate", "link_latency", "address", "same_host", "processes")
-        _pace(**{name: arguments[name] for name in names})
-        _check_protocol(
+        pace_of(**{name: arguments[name] for name in names})
+        check_protocol(
             arguments["protocol"], arguments["same_host"], own=arguments["processes"] and not arguments["address"]
         )
         parse_budget(arguments["kv_budget"])
@@ -143,7 +144,7 @@ class Lab(metaclass=Remembered):
                 progress=progress,
                 calibrate=calibrate,
                 protocol=protocol,
-                pace=_pace(link_rate, link_latency, address, same_host, processes=processes),
+                pace=pace_of(link_rate, link_latency, address, same_host, processes=processes),
             )
             cluster = opening.cluster(address, workers, processes=processes)
             opened.callback(cluster.close)
@@ -404,64 +405,6 @@ class Lab(metaclass=Remembered):
         from kvlab.display.handles import lab_html
 
         return lab_html(self)
-
-
-def _check(workers: int, same_host: str, prefill_chunk: int, dtype: str) -> None:
-    if not isinstance(workers, int) or workers < 1:
-        raise InvalidInput(f"workers={workers!r}: a lab needs at least one worker", hint="Lab(workers=2)")
-    if same_host not in ("map", "frames"):
-        raise InvalidInput(f"same_host={same_host!r}", hint='same_host="map" or same_host="frames"')
-    if dtype not in ("auto", *DTYPE_BYTES):
-        raise InvalidInput(f"dtype={dtype!r}", hint=f"one of: auto, {', '.join(DTYPE_BYTES)}")
-    if prefill_chunk < 1:
-        raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
-
-
-def _pace(
-    link_rate: str | float | None,
-    link_latency: str | float | None,
-    address: str | None,
-    same_host: str,
-    *,
-    processes: bool,
-) -> LinkPace | None:
-    pace = parse_pace(link_rate, link_latency)
-    if pace is None:
-        return None
-    if address is not None:
-        raise InvalidInput(
-            f"link_rate={link_rate!r} with the workers of {address}: a lab paces only workers that it starts",
-            hint="leave out the address, or the link_rate",
-        )
-    if not processes:
-        raise InvalidInput(
-            f"link_rate={link_rate!r} with processes=False: workers in one process send each other nothing",
-            hint="leave out processes=False",
-        )
-    if same_host != "frames":
-        raise InvalidInput(
-            f"link_rate={link_rate!r} with same_host={same_host!r}: a state that is mapped crosses no link",
-            hint=f'Lab(same_host="frames", link_rate={link_rate!r})',
-        )
-    return pace
-
-
-def _check_protocol(protocol: str, same_host: str, *, own: bool) -> None:
-    if protocol == "tcp":
-        return
-    if protocol != "ucxx":
-        raise InvalidInput(f"protocol={protocol!r}", hint='protocol="tcp" or protocol="ucxx"')
-    if importlib.util.find_spec("distributed_ucxx") is None:
-        raise MissingExtra('protocol="ucxx" needs UCX', hint="pip install 'kvlab[ucx]'")
-    if same_host != "frames":
-        raise InvalidInput(
-            f'protocol="ucxx" with same_host={same_host!r}: UCX tells no sender where its receiver is, so nothing is mapped',
-            hint='Lab(protocol="ucxx", same_host="frames")',
-        )
-    if not own:
-        raise InvalidInput(
-            'protocol="ucxx" is for workers that the lab starts', hint="a scheduler's address names its protocol itself"
-        )
 
 
 def _at_exit(close: Callable[[], None]) -> None:

@@ -1,4 +1,7 @@
-"""A run in the hand: its answers as they come, its tables, its report."""
+"""A run in the hand: its answers as they come, its tables, its report.
+
+One file over the usual length, because it is one interface: what a person can do with a run.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvlab.cost.policies import forced, oracle_of
-from kvlab.errors import InvalidInput, KVLabError, NoRoom
+from kvlab.errors import InvalidInput, KVLabError
 from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
+from kvlab.runtime.recording import RunRecorder
 from kvlab.runtime.remote_errors import as_error
 from kvlab.runtime.reporting import FLUSH_SECONDS
 from kvlab.runtime.units import Flow, PendingAction, edge_id
@@ -35,66 +39,6 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 1.0
 """How long the end of a run waits for events of workers; those of a killed one never come."""
-
-
-class RunRecorder:
-    """Keeps a run's events: on disk, and folded in memory. Called on the hub's thread alone."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-        self.world = World.empty()
-        self.no_room: NoRoom | None = None
-        self.closed = False
-        self._lock = threading.Lock()
-        self._followers: list[Callable[[list[Event]], None]] = []
-
-    def append(self, events: list[Event]) -> None:
-        """Keep ``events``. A full disk is remembered; the events wait in memory and are tried again with the next."""
-        with self._lock:
-            for event in events:
-                self.world.apply(event)
-            try:
-                self.folder.log.append(events)
-                self.no_room = None
-            except NoRoom as error:
-                self.no_room = error
-            for follower in self._followers:
-                follower(events)
-
-    def follow(self, follower: Callable[[list[Event]], None]) -> Callable[[], None]:
-        """Write what waits, then give ``follower`` all later events, in the log's order. Returns the undo.
-
-        What is in the log when this returns and what the follower is given are together every event, each once.
-        ``follower`` is called on the hub's thread and must only take note.
-        """
-        with self._lock:
-            if not self.closed:
-                self.folder.log.flush()
-            self._followers.append(follower)
-        return lambda: self._followers.remove(follower) if follower in self._followers else None
-
-    def all_actions_over(self) -> bool:
-        """Whether every operator has said that it ended."""
-        with self._lock:
-            return all(row["status"] not in ("planned", "running") for row in self.world.rows["operators"])
-
-    def tables(self) -> Tables:
-        """The tables as they are now."""
-        with self._lock:
-            # Arrow tables are built while nobody folds; each is immutable once it is built.
-            tables = Tables(self.world)
-            for name in tables:
-                tables[name]
-            return tables
-
-    def close(self) -> None:
-        """Write the rest and mark the folder whole."""
-        with self._lock:
-            try:
-                self.folder.complete()
-                self.no_room, self.closed = None, True
-            except NoRoom as error:
-                self.no_room = error
 
 
 class Answer:
