@@ -160,7 +160,7 @@ def _add_bench_commands(commands: Any) -> None:
     crossover = actions.add_parser("crossover", help="transfer, recompute and hybrid over slow and fast links")
     crossover.add_argument("--out", type=Path, required=True, metavar="DIR")
     crossover.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
-    crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds: 10 minutes, not 40")
+    crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds")
     crossover.add_argument("--shaped", action="store_true", help="as root: shape links between network namespaces")
     crossover.set_defaults(command=_bench_crossover)
     handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")

@@ -94,7 +94,10 @@ def policy_named(told: str | Policy) -> Policy:
     InvalidInput
         For any other name; an oracle has to be made from a measured run.
     """
+    hint = "cheapest, always-transfer, always-recompute, threshold(512)"
     if not isinstance(told, str):
+        if not callable(getattr(told, "allowed", None)) or not isinstance(getattr(told, "name", None), str):
+            raise InvalidInput(f"policy={told!r} is no policy", hint=hint)
         return told
     simple: dict[str, Policy] = {
         "cheapest": CHEAPEST,
@@ -106,7 +109,6 @@ def policy_named(told: str | Policy) -> Policy:
     threshold = re.fullmatch(r"threshold\((\d+)\)", told)
     if threshold:
         return Threshold(int(threshold[1]))
-    hint = "cheapest, always-transfer, always-recompute, threshold(512)"
     if told == "oracle":
         raise InvalidInput(
             "an oracle knows what was measured: it cannot be named before a run",
@@ -145,7 +147,10 @@ def forced(told: str | tuple[str, str]) -> Forced:
     InvalidInput
         For a road that does not exist.
     """
-    how, worker = (told, None) if isinstance(told, str) else told
+    pair = (told, None) if isinstance(told, str) else told
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise InvalidInput(f"{told!r} is no road", hint=f"one of {', '.join(MOVES_LEAST)}, or (road, worker)")
+    how, worker = pair
     for known in MOVES_LEAST:
         if how == known:
             return Forced(known, worker)

@@ -15,7 +15,7 @@ from typing import Any
 from kvlab.cost.decide import Decision
 from kvlab.cost.roads import Alternative
 from kvlab.engine.protocol import Branch
-from kvlab.errors import KVLabError, NoRoom, StateGone
+from kvlab.errors import NoRoom, StateGone
 from kvlab.runtime import tasks
 from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
@@ -78,8 +78,8 @@ class Auditor:
             room = 3 * parent.nbytes + sum(len(b.ids) // BYTES_PER_ID + 1 for b in branches) * per_token
             budget.reserve(name, room, f"measuring {road.how} on {road.worker}")
             return Audited(road.how, road.worker, self._take(name, road, parent, branches))
-        except (KVLabError, TimeoutError) as trouble:
-            reason = "no room in the KV budget" if isinstance(trouble, NoRoom) else str(trouble)
+        except Exception as trouble:  # noqa: BLE001 - the run's work is done, and no measurement may make it fail
+            reason = "no room in the KV budget" if isinstance(trouble, NoRoom) else str(trouble) or repr(trouble)
             return Audited(road.how, road.worker, None, reason)
         finally:
             budget.release(name)

@@ -352,7 +352,10 @@ class Conductor:
         ((policy, _), *others) = self._by_policy(unit)
         if others or self.gate.closed:  # a paused run sends nothing that nobody let through
             return
-        unit.prefetched = prefetch(self._operations, self._planner, edge, parent, self._workers, policy)
+        try:
+            unit.prefetched = prefetch(self._operations, self._planner, edge, parent, self._workers, policy)
+        except ClusterError:
+            return  # no worker is up now; whoever is up when the agent is ready will do
         if unit.prefetched is not None:
             text = f"the state of {node.parent} is sent ahead to {unit.prefetched.worker} for {unit.name}"
             self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "info"})

@@ -19,8 +19,6 @@ from kvlab.transport.segment import Header, Segment, checksum
 if TYPE_CHECKING:
     import torch
 
-COPIED_BY = "cpu"
-
 
 def behind(n_front: int, segment: Segment) -> Segment:
     """What a segment holds after its first ``n_front`` tokens, in memory of its own."""
@@ -80,7 +78,7 @@ def _allocator(like: torch.Tensor) -> PayloadAllocator:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    if target.device.type != COPIED_BY:
+    if target.device.type != "cpu":
         target.copy_(source)
         return
     import numpy as np

@@ -276,6 +276,8 @@ class Lab(metaclass=Remembered):
     def _overrides(self, graph: Graph, told: Mapping[str, str | tuple[str, str]]) -> dict[str, Forced]:
         edges = [edge_id(node.parent, node.id) for node in graph.nodes if node.parent is not None]
         found: dict[str, Forced] = {}
+        if not isinstance(told, Mapping):
+            raise InvalidInput(f"overrides={told!r}", hint='{"planner→editor": "recompute"}')
         for name, wanted in told.items():
             edge = name.replace("->", "→").replace(" ", "")
             if edge not in [known.replace(" ", "") for known in edges]:

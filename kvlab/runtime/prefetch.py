@@ -54,8 +54,13 @@ def prefetch(
     moving = [road for road in policy.allowed(edge, roads) if road.how == "transfer" and road.worker == chosen.worker]
     if chosen.how not in ("transfer", "hybrid") or not moving:
         return None
-    missing = [s for s in parent.segments if chosen.worker not in _workers(operations, s.recipe)]
-    newest = [(segment, max(core.catalog.copies(segment.recipe).items())[1]) for segment in missing]
+    newest = []
+    for segment in parent.segments:
+        copies = core.catalog.copies(segment.recipe)
+        if not copies:  # lost since the view was taken
+            return None
+        if not any(chosen.worker in copy.workers for copy in copies.values()):
+            newest.append((segment, copies[max(copies)]))
     reserved: list[str] = []
     try:
         for segment, copy in newest:
@@ -72,7 +77,7 @@ def prefetch(
         workers=core.address_of(chosen.worker),
         allow_other_workers=True,
     )
-    return Prefetched(chosen.worker, frozenset(s.recipe for s in missing), time.monotonic(), arrival)
+    return Prefetched(chosen.worker, frozenset(segment.recipe for segment, _ in newest), time.monotonic(), arrival)
 
 
 def decide_prefetched(edge: Edge, view: View, sent: Prefetched) -> Decision:
@@ -94,7 +99,3 @@ def decide_prefetched(edge: Edge, view: View, sent: Prefetched) -> Decision:
     others = tuple(chosen if one is road else one for one in decision.alternatives)
     reason = f"sent ahead to {sent.worker} while its text was still being written: {decision.reason}"
     return replace(decision, alternatives=others, chosen=chosen, reason=reason)
-
-
-def _workers(operations: Operations, recipe: str) -> set[str]:
-    return {name for copy in operations.core.catalog.copies(recipe).values() for name in copy.workers}

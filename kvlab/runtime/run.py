@@ -259,7 +259,7 @@ class Run:
         until
             Pause again before the next action of this agent or operator (or of one of these).
         """
-        if speed is not None and speed <= 0:
+        if speed is not None and not (isinstance(speed, int | float) and speed > 0):
             raise InvalidInput(f"speed={speed}", hint="actions a second, more than 0; run.pause() stops it")
         names = [until] if isinstance(until, str) else list(until or ())
         unknown = [name for name in names if name not in self.graph.by_id]

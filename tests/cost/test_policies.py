@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kvlab.cost.decide import decide
@@ -68,6 +70,14 @@ def test_the_oracle_takes_what_was_measured_fastest() -> None:
 def test_a_fresh_start_is_no_matter_of_policy() -> None:
     fresh = Edge("→b", "", "b", (), 100)
     assert decide(fresh, WORLD, policy_named("always-transfer")).chosen.worker == "w1"
+
+
+@pytest.mark.parametrize("told", [None, 3, object(), ["transfer"], ("transfer", "w1", "more")])
+def test_what_is_no_policy_and_no_road_is_refused_by_type(told: Any) -> None:
+    with pytest.raises(InvalidInput):
+        policy_named(told)
+    with pytest.raises(InvalidInput):
+        forced(told)
 
 
 @pytest.mark.parametrize("told", ["oracle", "threshold", "threshold(x)", "always", ""])

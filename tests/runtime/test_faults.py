@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -144,3 +145,28 @@ def test_all_workers_killed_come_back(make_lab: Any, oracle: Any) -> None:
         time.sleep(0.5)
         _wait_for_workers(lab, 1)
         assert abs(state.next_logits() - before).max() < 1e-4
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+def test_killed_in_a_hybrid(make_lab: Any, wide_model_dir: str, end: str) -> None:
+    """Half of the state is on a slow link and the other half is being computed when one end dies."""
+    with make_lab(
+        model=wide_model_dir, same_host="frames", link_rate="20 Mbit/s", kv_budget="1 GiB", namespace=f"hybrid-{end}"
+    ) as lab:
+        state = lab.materialize("Half of it travels, half of it is made again. " * 24, worker="worker-0")
+        expected = state.resume(" so", max_new_tokens=6, worker="worker-0").token_ids
+        victim = lab.workers["worker-0" if end == "sender" else "worker-1"].pid
+        sent: list[str] = []
+        stop = lab.core.hub.listen(
+            lambda _, event: sent.append(event.segment) if event.kind is Kind.SEGMENT_SENT and event.nbytes else None
+        )
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(state.resume, " so", max_new_tokens=6, worker="worker-1", how="hybrid")
+            deadline = time.monotonic() + 30
+            while not sent and not answer.done() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert sent, "nothing was on the wire"
+            assert not answer.done()
+            os.kill(victim, signal.SIGKILL)
+            assert answer.result(timeout=100).token_ids == expected
+        stop()

@@ -104,7 +104,9 @@ def test_played_at_a_speed_actions_come_one_by_one(frames_lab: Any) -> None:
     assert all(after - before >= 0.45e9 for before, after in itertools.pairwise(planned))
 
 
-@pytest.mark.parametrize("wrong", [{"speed": 0}, {"speed": -1.0}, {"until": "nobody"}, {"until": ["first", "nobody"]}])
+@pytest.mark.parametrize(
+    "wrong", [{"speed": 0}, {"speed": -1.0}, {"speed": "fast"}, {"until": "nobody"}, {"until": ["first", "nobody"]}]
+)
 def test_what_cannot_be_meant_is_refused(frames_lab: Any, wrong: dict[str, Any]) -> None:
     run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
     try:

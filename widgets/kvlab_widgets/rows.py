@@ -3,6 +3,8 @@
 Each table only grows and is sorted by ``born``, the number of the event that made the row; a moment ``k`` is the rows
 with ``born <= k``. Nothing is changed later: a state that is evicted gets a second, hollow mark, and an edge that was not
 carried out as decided gets a second line. Every figure is the store's own (:class:`kvlab.store.fold.World`).
+
+One file a little over the usual length, because it is one table of events and what each of them adds.
 """
 
 from __future__ import annotations
