@@ -56,14 +56,15 @@ def test_only_missing_segments_cross(wide_lab: Any) -> None:
     sent: list[Any] = []
     base = wide_lab.materialize("shared " + TEXT * 4, worker="worker-0")
     child = base.resume(" And now", max_new_tokens=8, worker="worker-0").state
-    base.transfer("worker-1", keep=True)
-    wide_lab.core.hub.settle()
     stop = wide_lab.core.hub.listen(lambda _, event: sent.append(event) if event.kind is Kind.SEGMENT_SENT else None)
+    base.transfer("worker-1", keep=True)
     made = child.resume(" so", max_new_tokens=2, worker="worker-1", how="transfer")
     time.sleep(0.5)  # workers report every few milliseconds
     wide_lab.core.hub.settle()
     stop()
     assert made.how == "transfer"
+    # Each of the two segments crossed once: the shared one to bring the base, the child's own for the child.
     assert [(event.segment, event.nbytes) for event in sent] == [
-        (child.record.segments[-1].recipe, child.nbytes - base.nbytes)
+        (base.record.segments[-1].recipe, base.nbytes),
+        (child.record.segments[-1].recipe, child.nbytes - base.nbytes),
     ]
