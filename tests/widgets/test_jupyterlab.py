@@ -154,10 +154,16 @@ def test_a_live_run_in_a_cell(lab_page: Any) -> None:
         "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=20_000
     )
 
+    # Python knows where the person is once the mirror has been sent, which waits for quiet; then messages keep their order.
+    page.locator(INSPECTOR).focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    mirrored = "root => { const c = root.kvlab; return c.told.mirror.data.k[0] === c.k && !c.told.mirror.data.live[0] }"
+    until(page, lambda: bool(page.locator(INSPECTOR).evaluate(mirrored)))
     run_cell(page, 3)
     frame = page.frame_locator('iframe[title="kvlab inspector"]')
     frame.locator(f'{INSPECTOR}[data-kv-ready="1"]').wait_for(timeout=30_000)
-    # The copy begins where the person was: [ had stepped back.
+    # The copy begins where the person was: at the second moment.
     assert frame.locator('[data-kv="status"]').inner_text().endswith("ahead")
     assert [
         url for url in page.requests if not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))

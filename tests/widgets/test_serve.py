@@ -16,7 +16,7 @@ from kvlab_widgets.page import PageServer
 from kvlab.store.log import EventLog
 from kvlab.store.runs import new_run_folder, open_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
