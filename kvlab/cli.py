@@ -236,7 +236,7 @@ def _runs_ls(_: argparse.Namespace) -> None:
     runs = list_runs()
     for run in runs:
         try:
-            print(f"{run.path.name}  {run_line(run.world, run.path.name, complete=run.complete)}")
+            print(f"{run.path.name}  {run_line(run)}")
         except KVLabError as error:
             print(f"{run.path.name}  {error.message}")
     if not runs:

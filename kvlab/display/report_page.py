@@ -88,11 +88,8 @@ def page(told: Told) -> str:
 
 def run_html(run: Shown) -> str:
     """A run in a notebook's cell: one line, its picture, its table."""
-    world = world_of(run)
-    folder = getattr(run, "path", None)
-    line = run_line(world, folder.name if folder else "", complete=getattr(run, "complete", True))
     return (
-        f'<div class="kv"><style>{style(".kv")}</style><p><b>{text(line)}</b></p>'
+        f'<div class="kv"><style>{style(".kv")}</style><p><b>{text(run_line(run))}</b></p>'
         f"{run_svg(run)}{comparison_html(run)}</div>"
     )
 

@@ -30,7 +30,7 @@ from kvlab.runtime.explaining import Explanation, explain
 from kvlab.runtime.handles import KVState
 from kvlab.runtime.lab_arguments import check, check_protocol, pace_of
 from kvlab.runtime.memory import check_room, parse_budget
-from kvlab.runtime.opening import Opening
+from kvlab.runtime.opening import Opening, stop_listening
 from kvlab.runtime.remembered import Remembered
 from kvlab.runtime.run import Run
 from kvlab.runtime.scratch import make_scratch, remove_scratch
@@ -151,6 +151,7 @@ class Lab(metaclass=Remembered):
             self._cluster = cluster
             self.core = opening.core(cluster, 1 if address else workers)
             opened.callback(self.core.hub.close)
+            opened.callback(stop_listening, self.core.client)
             self._verbs = Verbs(self.core)
             self._opened = opened.pop_all()
         _at_exit(self.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from dataclasses import dataclass
@@ -167,6 +168,14 @@ def _failed(cluster: Cluster) -> str:
     if not isinstance(cluster, LocalWorkers):
         return ""
     return "; ".join(f"{name}: {cluster.log_tail(name)}" for name, status in cluster.ended().items() if status)
+
+
+def stop_listening(client: Any) -> None:
+    """Tell the scheduler that no events are wanted any more: else it may try to tell a client that has just closed."""
+    from distributed.client import ClosedClientError
+
+    with contextlib.suppress(ClosedClientError):
+        client.unsubscribe_topic(TOPIC)
 
 
 def _links(pace: LinkPace | None) -> str:

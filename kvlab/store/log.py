@@ -67,8 +67,8 @@ class EventLog:
             raise InvalidInput(
                 f"{self.path} exists; a log is never written twice", hint="make a new run folder"
             ) from None
-        # Held for the life of the writer, so that remove_run can tell a live run.
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Held for the life of the writer, so that others can tell a live run; who asks holds it for a moment.
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         self._write(schema.EVENTS.serialize())
 
     def append(self, events: Iterable[Event]) -> int:
