@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,10 +206,12 @@ def _cells(
     links: Mapping[float | None, Link], plan: Plan, rates: Mapping[float | None, float | None], say: Say
 ) -> Iterator[Cell]:
     for n_tokens in plan.contexts:
-        costs = {name: link.prepare(n_tokens, max(plan.edges)) for name, link in links.items()}
+        with tempfile.TemporaryDirectory(prefix="kvlab-crossover-") as folder:
+            costs = {name: link.prepare(n_tokens, max(plan.edges), folder) for name, link in links.items()}
         for n_edges in plan.edges:
             arms = {name: {arm: Arm() for arm in ARMS} for name in links}
-            _rounds(links, arms, n_edges, plan.rounds)
+            for number in range(plan.rounds):
+                _round(links, arms, n_edges, number, plan.rounds)
             for name, taken in arms.items():
                 cell = Cell(n_tokens, name, n_edges, rates[name], costs[name], taken)
                 over = "as fast as it goes" if cell.rate_bits is None else f"{cell.rate_bits / 1e6:.0f} Mbit/s"
@@ -215,19 +220,31 @@ def _cells(
                 yield cell
 
 
-def _rounds(
-    links: Mapping[float | None, Link], arms: Mapping[float | None, dict[str, Arm]], n_edges: int, rounds: int
+def _round(
+    links: Mapping[float | None, Link], arms: Mapping[float | None, dict[str, Arm]], n_edges: int, number: int, of: int
 ) -> None:
-    """Run the arms of all links in turn. To compute again crosses no link: once a round, by another lab each time, for all."""
-    names = list(links)
-    others = [(name, arm) for name in names for arm in ARMS if arm != "recompute"]
-    for number in range(rounds):
-        order = [(names[number % len(names)], "recompute"), *others]
-        first = number * len(order) // rounds
-        for name, how in order[first:] + order[:first]:
-            taken = links[name].take(n_edges, None if how == "ours" else how)
-            for of in names if how == "recompute" else [name]:
-                arms[of][how].add(taken)
+    """Run the arms of all links in turn.
+
+    To compute again crosses no link, so it is run once, by another link's workers each time, and counts for all. To move
+    a whole state over a slow link is to wait, so the slow links carry theirs at the same time, each its own.
+    """
+    names, slow = list(links), [name for name in links if name is not None]
+
+    def run(name: float | None, how: str) -> None:
+        taken = links[name].take(n_edges, None if how == "ours" else how)
+        for counts in names if how == "recompute" else [name]:
+            arms[counts][how].add(taken)
+
+    def carry() -> None:
+        with ThreadPoolExecutor(len(slow)) as pool:
+            list(pool.map(lambda name: run(name, "transfer"), slow))
+
+    turns: list[Callable[[], None]] = [partial(run, names[number % len(names)], "recompute"), carry]
+    turns += [partial(run, name, "transfer") for name in names if name not in slow]
+    turns += [partial(run, name, how) for name in names for how in ("hybrid", "ours")]
+    first = number * len(turns) // of
+    for turn in turns[first:] + turns[:first]:
+        turn()
 
 
 def _mean(values: Sequence[float]) -> Metric:

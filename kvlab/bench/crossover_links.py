@@ -46,8 +46,11 @@ class Taken:
 class Link(Protocol):
     """Two workers and the link between them."""
 
-    def prepare(self, n_tokens: int, n_states: int) -> dict[str, Any]:
-        """Forget all states, make ``n_states`` of ``n_tokens`` on the source. Returns the lab's cost model as it is now."""
+    def prepare(self, n_tokens: int, n_states: int, folder: str) -> dict[str, Any]:
+        """Forget all states and put ``n_states`` of ``n_tokens`` on the source. Returns the lab's cost model as it is now.
+
+        Those that ``folder`` has are loaded; else they are made and saved there.
+        """
         ...
 
     def take(self, n_edges: int, how: str | None) -> Taken:
@@ -62,16 +65,16 @@ class LabLink:
         self._lab = lab
         self._states: list[KVState] = []
 
-    def prepare(self, n_tokens: int, n_states: int) -> dict[str, Any]:
+    def prepare(self, n_tokens: int, n_states: int, folder: str) -> dict[str, Any]:
         """See :class:`Link`."""
         self._states.clear()
         self._lab.clear()
-        text = "\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))
-        tokenizer = self._lab.core.tokenizer
-        ids = tokenizer.text_ids(text[: 12 * n_tokens * n_states])
-        width = BYTES_PER_ID * n_tokens
-        pieces = [tokenizer.decode(ids[i * width : (i + 1) * width]) for i in range(n_states)]
-        self._states = [self._lab.materialize(f"{i}. {piece}", worker=SOURCE) for i, piece in enumerate(pieces)]
+        saved = [Path(folder) / str(number) for number in range(n_states)]
+        if not all(place.exists() for place in saved):
+            for place, text in zip(saved, _texts(self._lab, n_tokens, n_states), strict=True):
+                self._lab.materialize(text, worker=SOURCE).save(place)
+            self._lab.clear()
+        self._states = [self._lab.load(place, worker=SOURCE) for place in saved]
         return self._lab.core.cost.as_dict()
 
     def take(self, n_edges: int, how: str | None) -> Taken:
@@ -92,9 +95,9 @@ class ProcessLink:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def prepare(self, n_tokens: int, n_states: int) -> dict[str, Any]:
+    def prepare(self, n_tokens: int, n_states: int, folder: str) -> dict[str, Any]:
         """See :class:`Link`."""
-        told: dict[str, Any] = self._ask("prepare", n_tokens=n_tokens, n_states=n_states)
+        told: dict[str, Any] = self._ask("prepare", n_tokens=n_tokens, n_states=n_states, folder=folder)
         return told
 
     def take(self, n_edges: int, how: str | None) -> Taken:
@@ -151,6 +154,14 @@ def shaped(model: str, rate_bits: float | None) -> Iterator[Link]:
         line = [sys.executable, "-m", "kvlab.bench.crossover_links", cluster.address, str(folder)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         yield ProcessLink(bed.run_in(HUB, line, env=settings, **pipes))
+
+
+def _texts(lab: Lab, n_tokens: int, n: int) -> list[str]:
+    """``n`` different texts of about ``n_tokens`` tokens."""
+    text = "\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))
+    ids = lab.core.tokenizer.text_ids(text[: 12 * n_tokens * n])
+    width = BYTES_PER_ID * n_tokens
+    return [f"{i}. {lab.core.tokenizer.decode(ids[i * width : (i + 1) * width])}" for i in range(n)]
 
 
 def _at_once(states: Sequence[KVState], how: str | None) -> tuple[float, list[Generation]]:
