@@ -275,7 +275,7 @@ def _bench_crossover(chosen: argparse.Namespace) -> None:
     from kvlab import progress
     from kvlab.bench.crossover import run
 
-    run(chosen.out, chosen.model, quick=chosen.quick, shaped=chosen.shaped, say=progress.say)
+    run(chosen.out, chosen.model, quick=chosen.quick, shape=chosen.shaped, say=progress.say)
     print(chosen.out / "summary.json")
 
 

@@ -312,10 +312,10 @@ class Lab(metaclass=Remembered):
         """
         return self._verbs.materialize(text, chat=chat, name=name, worker=worker)
 
-    def load(self, folder: str | Path, *, name: str = "") -> KVState:
-        """Bring a saved state back. One of another model is refused, naming what differs."""
+    def load(self, folder: str | Path, *, name: str = "", worker: str | None = None) -> KVState:
+        """Bring a saved state back, to ``worker`` if that is named. One of another model is refused, naming what differs."""
         self._require_open()
-        return self._verbs.load(folder, name)
+        return self._verbs.load(folder, name, worker)
 
     def explain(self, prompt: str, *, chat: bool = False) -> Explanation:
         """Why this prompt would, or would not, reuse something: the longest usable state and the first difference."""
