@@ -82,10 +82,19 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
 
     run = commands.add_parser("run", help="run a named workload, or a file that makes a workflow")
-    run.add_argument("workload", metavar="NAME|FILE.py")
+    run.add_argument("workload", metavar="NAME|FILE", help="`kvlab workloads` lists names; a file is .py or .yaml")
     _add_lab_arguments(run)
+    run.add_argument(
+        "--set", action=_Set, default={}, metavar="NAME=N", dest="parameters", help="a parameter of a workload"
+    )
     run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
     run.set_defaults(command=_run)
+
+    listed = commands.add_parser("workloads", help="list the named workloads, or print one as YAML")
+    listed.add_argument(
+        "workload", nargs="?", metavar="NAME", help="print this one as YAML, ready to be changed and run"
+    )
+    listed.set_defaults(command=_workloads)
 
     inspect = commands.add_parser("inspect", help="describe a recorded run, or show it in a browser")
     inspect.add_argument("run", metavar="RUN", help="folder of the run, or its name")
@@ -117,6 +126,18 @@ def _add_lab_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=_positive, default=2, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--context", type=Path, metavar="FILE", help="text that the agents share (default: a sample)")
+
+
+class _Set(argparse.Action):
+    """``--set agents=6``, as often as there are parameters."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        name, _, number = str(values).partition("=")
+        try:
+            before = getattr(namespace, self.dest)
+            setattr(namespace, self.dest, {**before, name: int(number)})
+        except ValueError:
+            parser.error(f"{option_string} {values}: wants NAME=N with a whole number, such as agents=6")
 
 
 def _positive(text: str) -> int:
@@ -200,7 +221,26 @@ def _run(chosen: argparse.Namespace) -> None:
     from kvlab.workloads.demo import run_named
 
     context = _require_file(chosen.context)
-    run_named(chosen.workload, chosen.model, chosen.workers, context, progress.SHOWN, flow=chosen.flow)
+    run_named(
+        chosen.workload,
+        chosen.model,
+        chosen.workers,
+        context,
+        progress.SHOWN,
+        flow=chosen.flow,
+        parameters=chosen.parameters,
+    )
+
+
+def _workloads(chosen: argparse.Namespace) -> None:
+    from kvlab.workloads import NAMES, build, parameters_of, told
+
+    if chosen.workload is not None:
+        print(build(chosen.workload).to_yaml(), end="")
+        return
+    for name in NAMES:
+        settings = "  ".join(f"{parameter}={default}" for parameter, default in parameters_of(name).items())
+        print(f"{name:<12}{told(name)}\n{'':<12}{settings}")
 
 
 def _inspect(chosen: argparse.Namespace) -> None:
