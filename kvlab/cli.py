@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     _end_orderly()
     try:
-        if chosen.command in (_bench_engine, _bench_handoff, _bench_crossover):
+        if chosen.command in (_bench_engine, _bench_handoff, _bench_crossover, _bench_eviction):
             require_writable(chosen.out, "results", "--out names a folder")
         code = int(chosen.command(chosen) or 0)
         sys.stdout.flush()
@@ -184,6 +184,10 @@ def _add_bench_commands(commands: Any) -> None:
     crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds")
     crossover.add_argument("--shaped", action="store_true", help="as root: shape links between network namespaces")
     crossover.set_defaults(command=_bench_crossover)
+    eviction = actions.add_parser("eviction", help="eviction policies on a trace of requests, without a model")
+    eviction.add_argument("--trace", type=Path, required=True, metavar="FILE", help="JSON lines in the Mooncake schema")
+    eviction.add_argument("--out", type=Path, required=True, metavar="DIR")
+    eviction.set_defaults(command=_bench_eviction)
     handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")
     handoff.add_argument("--out", type=Path, required=True, metavar="DIR")
     handoff.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
@@ -316,6 +320,14 @@ def _bench_crossover(chosen: argparse.Namespace) -> None:
     from kvlab.bench.crossover import run
 
     run(chosen.out, chosen.model, quick=chosen.quick, shaped=chosen.shaped, say=progress.say)
+    print(chosen.out / "summary.json")
+
+
+def _bench_eviction(chosen: argparse.Namespace) -> None:
+    from kvlab import progress
+    from kvlab.bench.eviction import run
+
+    run(chosen.out, chosen.trace, say=progress.say)
     print(chosen.out / "summary.json")
 
 
