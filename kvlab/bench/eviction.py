@@ -13,7 +13,7 @@ from typing import Any
 
 from kvlab.bench.summary import Metric, environment, measured, summary, write_summary
 from kvlab.bench.trace import read_trace
-from kvlab.policy.eviction import policy_named
+from kvlab.policy.eviction import eviction_policy
 from kvlab.policy.replay import Replayed, Request, replay, working_set
 
 FRACTIONS = (2, 4, 8, 16)
@@ -66,7 +66,7 @@ def metrics_of(found: dict[int, dict[str, Replayed]]) -> dict[str, Metric]:
 
 
 def _under(requests: Sequence[Request], budget: int, say: Say) -> dict[str, Replayed]:
-    runs = {name: replay(requests, policy_named(policy), budget, future=f) for name, (policy, f) in RUNS.items()}
+    runs = {name: replay(requests, eviction_policy(policy), budget, future=f) for name, (policy, f) in RUNS.items()}
     told = ", ".join(f"{name} {one.hit_rate:.3f}" for name, one in runs.items())
     say(f"room for {budget:,} tokens: hit rate {told}")
     return runs

@@ -66,7 +66,7 @@ class EvictionPolicy(Protocol):
 NAMES = ("lru", "arc", "workflow", "belady")
 
 
-def policy_named(name: str) -> EvictionPolicy:
+def eviction_policy(name: str) -> EvictionPolicy:
     """A new policy.
 
     Raises

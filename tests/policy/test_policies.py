@@ -11,7 +11,7 @@ import pytest
 from kvlab.errors import InvalidInput
 from kvlab.policy.arc import ARC
 from kvlab.policy.belady import Belady
-from kvlab.policy.eviction import NAMES, NEVER, Candidate, policy_named
+from kvlab.policy.eviction import NAMES, NEVER, Candidate, eviction_policy
 from kvlab.policy.lru import LRU
 from kvlab.policy.replay import Replayed, Request, replay, working_set
 from kvlab.policy.workflow_aware import WorkflowAware
@@ -83,9 +83,9 @@ def test_arc_shifts_to_what_it_misses() -> None:
 
 
 def test_names_are_known() -> None:
-    assert [type(policy_named(name)) for name in NAMES] == [LRU, ARC, WorkflowAware, Belady]
+    assert [type(eviction_policy(name)) for name in NAMES] == [LRU, ARC, WorkflowAware, Belady]
     with pytest.raises(InvalidInput, match="no eviction policy 'fifo'") as raised:
-        policy_named("fifo")
+        eviction_policy("fifo")
     assert "workflow" in raised.value.hint
 
 
@@ -154,7 +154,7 @@ def test_belady_is_the_best_that_any_choice_can_do(seed: int) -> None:
 def test_no_policy_ever_holds_more_than_there_is_room_for(name: str, room: int) -> None:
     draw = random.Random(room)
     requests = [path(*(draw.randrange(5) * 10 + depth for depth in range(draw.randrange(1, 6)))) for _ in range(150)]
-    found = replay(requests, policy_named(name), room)
+    found = replay(requests, eviction_policy(name), room)
     assert 0 < found.peak_tokens <= room
     assert found.n_tokens == sum(len(request.blocks) for request in requests)
     assert found.hit_tokens + found.recomputed_tokens <= found.n_tokens
