@@ -23,7 +23,7 @@ KEYS = ("name", "contexts", "agents")
 AGENT_KEYS = ("name", "prompt", "continues", "role", "model", "max_new_tokens", "temperature", "seed")
 MERGE_KEYS = ("name", "merge", "how", "instruction", "model", "max_new_tokens", "temperature", "seed")
 _DEFAULTS = Generation()
-_EXAMPLE = "kvlab.workloads.build('review').to_yaml() is an example"
+_EXAMPLE = "`kvlab workloads review` prints an example"
 
 
 def to_yaml(workflow: Workflow) -> str:
