@@ -120,7 +120,7 @@ class DecisionView extends Panel {
       const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
       rows.push(line(one, "<b>did</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
     }
-    const more = all.length > most ? `+ ${all.length - most} in the table` : "", told = wide && !this.turned ? this.formula() : "";
+    const more = all.length > most ? `<span title="${all.length - most} more are in the table">+ ${all.length - most}</span>` : "", told = wide && !this.turned ? this.formula() : "";
     this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}">${this.words(all)}
       <table><thead><tr><th scope="col">${this.turned ? "would be" : "alternative"}<th scope="col">on<th scope="col" class="n">lacks<th scope="col" class="n">moves${wide ? '<th scope="col">from' : ""}<th scope="col" class="n">queue<th scope="col" class="n">${
         this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}<th scope="col">${more}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
@@ -158,7 +158,7 @@ class DecisionView extends Panel {
     const axes = ["tokens", "bandwidth"].map(axis => `<button type="button" data-kv="axis-${axis}">${axis}</button>`).join("");
     this.client.put(this.sliders, this.row < 0 ? "" : `<div class="knobs" role="group" aria-label="What if" data-of="${this.row}">${knobs.map(([name, label, , says]) =>
       `<label><span>${escaped(label)}</span><input type="range" min="${-HALF}" max="${HALF}" step="1" value="0" data-kv="if-${name}" data-kv-keys="own" aria-valuetext="${escaped(says(0))}, as recorded"><output data-kv="is-${name}">${escaped(says(0))}</output></label>`).join("")}</div>
-      <div class="axes"><span class="muted">seconds against</span><span role="group" aria-label="Axis of the chart">${axes}</span><span class="even" data-kv="break-even"></span></div>`);
+      <div class="axes"><span class="muted" data-kv="against">seconds against</span><span role="group" aria-label="Axis of the chart">${axes}</span><span class="even" data-kv="break-even"></span></div>`);
     const at = this.client.at(this.sliders);
     for (const [name] of knobs) { const input = at?.querySelector(`[data-kv=if-${name}]`); if (input) input.oninput = () => this.turn(); }
     for (const axis of ["tokens", "bandwidth"]) {
@@ -201,14 +201,20 @@ class DecisionView extends Panel {
     const { chosen, place } = this;
     if (chosen && !chosen.missing) return `nothing to move: all ${count(this.store.decisions.tokens[this.row])} tokens are on ${chosen.worker} already`;
     if (!place || place.worker !== chosen?.worker) return `nothing to move: no worker holds the whole state, so it can only be recomputed`;
-    if (this.axis === "bandwidth" && !place.from.length) return "mapped on one host: no bytes cross a link";
-    if (this.axis === "bandwidth" && !Number.isFinite(this.world.links[`${place.from[0]}→${place.worker}`].rate)) return "the link has no limit";
     return "";
   }
+  // Why bandwidth changes nothing; empty if it does.
+  get flat() {
+    if (this.axis !== "bandwidth") return "";
+    const [source] = this.place.from;
+    return !source ? "mapped: no bytes cross a link" : Number.isFinite(this.world.links[`${source}→${this.place.worker}`].rate) ? "" : "the link has no limit";
+  }
   drawChart() {
-    const why = this.nothing, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low], left: [side], center } = this.figure;
+    const nothing = this.nothing, why = nothing || this.flat, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low], left: [side], center } = this.figure;
     for (const part of [low, side, ...center.filter(one => one.type === "Grid")]) if (part.visible !== !why) part.visible = !why;
-    if (told) told.parentElement.classList.toggle("none", !!why);
+    if (told) told.parentElement.classList.toggle("none", !!nothing);
+    const against = this.client.at(this.sliders)?.querySelector("[data-kv=against]");
+    if (against) { against.textContent = this.turned ? "what if" : "seconds against"; against.className = this.turned ? "tag" : "muted"; }
     if (why) {
       fill(this.curves, { x: [], ...Object.fromEntries(this.names.map(name => [name, []])) });
       fill(this.dots, { x: [], y: [] }); fill(this.ends, { x: [], y: [], text: [], how: [] });
@@ -230,13 +236,12 @@ class DecisionView extends Panel {
     between(this.figure.x_range, inTokens ? 0 : first, first + (last - first) / (1 - room));
     between(this.figure.y_range, 0, top);
     if (low.formatter !== this.formatters[this.axis]) low.formatter = this.formatters[this.axis];
-    low.axis_label = `${inTokens ? `tokens that ${this.place.worker} lacks` : `bandwidth to ${this.place.worker}`}${this.turned ? ", what if" : ""}`;
     const gap = 13 * top / Math.max(60, frame?.height ?? 100), spread = apart(ends.map((end, i) => [Number.isFinite(end) ? end : y ?? 0, i]), gap, top);
     fill(this.ends, { x: spread.map(() => last), y: spread.map(([value]) => value), text: spread.map(([, i]) => texts[i]),
       how: spread.map(([, i]) => this.client.told.meta.decisions.indexOf(lines[i].how)) });
     this.even.setv({ location: even?.x ?? 0, visible: even != null });
     if (told) told.title = `where ${moved} and recompute on ${this.place.worker} take equally long`;
-    if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `no break-even: ${wins ? moved : "recompute"} is faster`;
+    if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `${wins ? moved : "recompute"} is always faster`;
   }
   rowsAt() {
     if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "no state was handed on yet" };
