@@ -108,6 +108,11 @@ class DecisionView extends Panel {
     const chosen = all.find(a => a.chosen), rival = chosen && this.rival(all, chosen);
     return [...all].sort((a, b) => !!a.excluded - !!b.excluded || (b === chosen) - (a === chosen) || (b === rival) - (a === rival) || a.took - b.took);
   }
+  // As many as there is room for, of those that were excluded at least one.
+  most(ranked, n) {
+    const shut = ranked.filter(a => a.excluded), open = ranked.filter(a => !a.excluded).slice(0, n - Math.min(1, shut.length));
+    return [...open, ...shut.slice(0, n - open.length)];
+  }
   drawRows(all) {
     const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, most = wide ? 6 : 4;
     const did = !this.turned && i >= 0, slowest = Math.max(...all.map(one => one.excluded ? 0 : one.took ?? 0), did ? a.seconds[i] ?? 0 : 0);
@@ -115,7 +120,7 @@ class DecisionView extends Panel {
       one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${escaped(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
         wide ? `<td>${escaped((one.from ?? []).join(", "))}` : ""}<td class="n">${one.terms.queue ? seconds(one.terms.queue) : ""}<td class="n">${took}${
         audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}<td>${this.bar(one, slowest, audited)}`}</tr>`;
-    const ranked = this.ranked(all), rows = ranked.slice(0, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
+    const ranked = this.ranked(all), rows = this.most(ranked, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
     if (did) {
       const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
       rows.push(line(one, "<b>did</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
@@ -130,7 +135,7 @@ class DecisionView extends Panel {
   // Terms as shades of the decision's hue; the overlap is negative and shortens.
   bar(one, slowest, narrow) {
     const terms = Object.entries(one.terms).filter(([, t]) => t > 0), total = terms.reduce((sum, [, t]) => sum + t, 0) || 1;
-    const most = this.client.told.meta.page ? 130 : narrow ? 30 : 64;
+    const most = this.client.told.meta.page ? 130 : narrow ? 20 : 40;
     return `<span class="terms h${this.client.told.meta.decisions.indexOf(one.how)}" style="width:${Math.max(2, most * one.took / (slowest || 1))}px">${
       terms.map(([name, t]) => `<i style="flex:${t / total};opacity:${SHADE[name] ?? 1}"></i>`).join("")}</span>`;
   }
