@@ -224,8 +224,7 @@ def test_quality_says_what_the_report_says_at_every_moment(
             "box => Object.fromEntries([...box.querySelectorAll('dt')].map(dt => [dt.textContent, dt.nextSibling.textContent]))"
         )
         assert told == decision_quality(world).lines
-    write_report([decided], tmp_path / "report")
-    report = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    report = write_report(tmp_path / "report.html", [decided]).read_text(encoding="utf-8")
     for name, line in told.items():
         assert f'data-kv-quality="{name}">{name}: {line}.<' in report
 

@@ -133,9 +133,10 @@ class DecisionView extends Panel {
     if (reset) reset.onclick = () => this.reset();
   }
   // Terms as shades of the decision's hue; the overlap is negative and shortens.
-  bar(one, slowest, narrow) {
+  bar(one, slowest, audited) {
+    if (audited && !this.client.told.meta.page) return ""; // a cell has no room for both
     const terms = Object.entries(one.terms).filter(([, t]) => t > 0), total = terms.reduce((sum, [, t]) => sum + t, 0) || 1;
-    const most = this.client.told.meta.page ? 130 : narrow ? 20 : 40;
+    const most = this.client.told.meta.page ? 130 : 40;
     return `<span class="terms h${this.client.told.meta.decisions.indexOf(one.how)}" style="width:${Math.max(2, most * one.took / (slowest || 1))}px">${
       terms.map(([name, t]) => `<i style="flex:${t / total};opacity:${SHADE[name] ?? 1}"></i>`).join("")}</span>`;
   }
