@@ -114,12 +114,12 @@ class DecisionView extends Panel {
     return [...open, ...shut.slice(0, n - open.length)];
   }
   drawRows(all) {
-    const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, most = wide ? 6 : 4;
+    const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, most = wide ? 6 : 4, bars = wide || !audited; // a cell has no room for bars beside audited seconds
     const did = !this.turned && i >= 0, slowest = Math.max(...all.map(one => one.excluded ? 0 : one.took ?? 0), did ? a.seconds[i] ?? 0 : 0);
     const line = (one, name, took, extra = "") => `<tr ${extra} title="${escaped(one.excluded ?? this.sum(one.terms))}"><th scope="row">${this.key(one.how)}${name}<td>${escaped(one.worker)}${
       one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${escaped(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
         wide ? `<td>${escaped((one.from ?? []).join(", "))}` : ""}<td class="n">${one.terms.queue ? seconds(one.terms.queue) : ""}<td class="n">${took}${
-        audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}<td>${this.bar(one, slowest, audited)}`}</tr>`;
+        audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}${bars ? `<td>${this.bar(one, slowest)}` : ""}`}</tr>`;
     const ranked = this.ranked(all), rows = this.most(ranked, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
     if (did) {
       const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
@@ -128,13 +128,12 @@ class DecisionView extends Panel {
     const more = all.length > most ? `<span title="${all.length - most} more are in the table">+ ${all.length - most}</span>` : "", told = wide && !this.turned ? this.formula() : "";
     this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}">${this.words(all)}
       <table><thead><tr><th scope="col">${this.turned ? "would be" : "alternative"}<th scope="col">on<th scope="col" class="n">lacks<th scope="col" class="n">moves${wide ? '<th scope="col">from' : ""}<th scope="col" class="n">queue<th scope="col" class="n">${
-        this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}<th scope="col">${more}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
+        this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}${bars ? `<th scope="col">${more}` : ""}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
     const reset = this.client.at(this.rows)?.querySelector("[data-kv=reset]");
     if (reset) reset.onclick = () => this.reset();
   }
   // Terms as shades of the decision's hue; the overlap is negative and shortens.
-  bar(one, slowest, audited) {
-    if (audited && !this.client.told.meta.page) return ""; // a cell has no room for both
+  bar(one, slowest) {
     const terms = Object.entries(one.terms).filter(([, t]) => t > 0), total = terms.reduce((sum, [, t]) => sum + t, 0) || 1;
     const most = this.client.told.meta.page ? 130 : 40;
     return `<span class="terms h${this.client.told.meta.decisions.indexOf(one.how)}" style="width:${Math.max(2, most * one.took / (slowest || 1))}px">${
