@@ -1,4 +1,4 @@
-"""Tiny random models for every test: real transformers models and a real tokenizer, made in code in a second."""
+"""Models for every test: tiny random ones of transformers with a real tokenizer, made in code in a second; SmolLM2."""
 
 from __future__ import annotations
 
@@ -116,3 +116,16 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """Folder of the embedded model; a missing one is a skip on a person's machine and a failure in CI."""
+    from kvlab.config import CI_VARIABLE, is_set
+    from kvlab.engine.embedded import is_ready, model_folder
+
+    if not is_ready():
+        if is_set(CI_VARIABLE):
+            pytest.fail("the embedded model is not there: `kvlab model fetch` comes before the tests")
+        pytest.skip("the embedded model is not there: kvlab model fetch")
+    return model_folder()

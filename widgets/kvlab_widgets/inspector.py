@@ -10,7 +10,7 @@ from bokeh.models import CDSView, Column, ColumnDataSource, CustomJS, CustomJSFi
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.look import DECISION_DASHES, style, theme
-from kvlab_widgets.rows import DECISIONS, KINDS, TABLES
+from kvlab_widgets.rows import DECISIONS, KINDS, PHASES, TABLES
 from kvlab_widgets.views.decision import decision
 from kvlab_widgets.views.events import events
 from kvlab_widgets.views.graph import graph
@@ -111,7 +111,8 @@ def _themes() -> dict[str, dict[str, str]]:
 def _meta(*, page: bool, live: bool, own: bool, theme: Theme, start: int | None) -> Mapping[str, Any]:
     return {
         "page": page, "live": live, "own": own, "theme": theme, "start": start, "cap": CAP["page" if page else "cell"],
-        "kinds": list(KINDS), "decisions": list(DECISIONS), "dashes": [list(dash) for dash in DECISION_DASHES],
+        "kinds": list(KINDS), "phases": list(PHASES), "decisions": list(DECISIONS),
+        "dashes": [list(dash) for dash in DECISION_DASHES],
         "columns": {name: list(columns) for name, columns in TABLES.items()},
     }  # fmt: skip
 

@@ -8,12 +8,17 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from kvlab.display.quantities import seconds_text
+
 SIGNIFICANT = 6
-"""Digits kept of a measured number: more than any clock here has."""
+"""Digits kept of a number that is only shown and drawn: more than any clock here has."""
+
+EXACT = frozenset({"seconds", "predicted", "t0", "t1"})
+"""Columns that views subtract or divide: every digit is kept, so that what they say is what the store says."""
 
 
 def as_json(batch: Mapping[str, Any]) -> str:
-    """``batch`` as JSON, its reals rounded to :data:`SIGNIFICANT` digits."""
+    """``batch`` as JSON, its reals rounded to :data:`SIGNIFICANT` digits where that cannot be seen."""
     return json.dumps(_rounded(batch), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -29,9 +34,11 @@ def unpacked(text: str) -> dict[str, Any]:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.{SIGNIFICANT}g}")
+        near = float(f"{value:.{SIGNIFICANT}g}")
+        # A number just beside the middle between two that are shown must not be rounded twice.
+        return near if seconds_text(near) == seconds_text(value) and f"{near:.0%}" == f"{value:.0%}" else value
     if isinstance(value, Mapping):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: one if key in EXACT else _rounded(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_rounded(one) for one in value]
     return value

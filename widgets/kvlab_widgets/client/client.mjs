@@ -108,7 +108,7 @@ class Client {
   // The state that the views speak of.
   get focus() { return this.selected != null && this.store.born("nodes", this.selected, this.k) ? this.selected : this.newest; }
   get decision() {
-    if (this.selected != null) { const row = this.store.decisionOf(this.selected); if (this.store.born("decisions", row, this.k)) return row; }
+    if (this.selected != null) { const row = this.store.decisionOf(this.selected, this.k); if (row >= 0) return row; }
     return this.store.alive("decisions", this.k) - 1;
   }
   select(node) {

@@ -21,7 +21,8 @@ const bytes = n => {
   const [whole, rest] = (n / size).toFixed(digits).split(".");
   return `${count(whole)}.${rest} ${unit}`;
 };
-const percent = x => `${x < 0 ? "−" : "+"}${Math.abs(100 * x).toFixed(0)} %`;
+const share = x => x == null ? "–" : `${fixed(100 * x, 0)}%`; // as Python's .0%
+const percent = x => `${x < 0 ? "−" : "+"}${share(Math.abs(x))}`;
 
 // Index behind the last value that is at most v, in a sorted array.
 const upper = (sorted, v, end = sorted.length) => {

@@ -19,11 +19,11 @@ class Store {
       // Where glyphs draw from a table its rows are the source's own, so that nothing is kept twice.
       const data = this.sources[name] ? this.sources[name].data : {};
       for (const column of new Set([...Object.keys(data), ...names])) data[column] = [];
-      if (name === "events") data.born = [];
+      if (name === "events") Object.assign(data, { born: [], clock: [] });
       this[name] = data;
     }
     this.children = new Map(); this.nodeOf = new Map(); this.decisionTo = new Map(); this.actualOf = new Map();
-    this.auditOf = new Map(); this.spanOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();
+    this.auditOf = new Map(); this.spanOf = new Map(); this.phaseOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();
     this.lastColumn = -1;
   }
   // Take a batch in. Returns false if something before it is missing.
@@ -40,10 +40,11 @@ class Store {
     return true;
   }
   alive(name, k) { return upper(this[name].born, k); }
-  time(k) { return k > 0 ? this.events.t[k - 1] : 0; }
+  time(k) { return k > 0 ? this.events.clock[k - 1] : 0; }
 
   // What follows from the rows and is not sent: curves, marks, and where to find what.
-  derive_events(d, start) { for (let i = start; i < d.kind.length; i++) d.born.push(i + 1); }
+  // Clocks of workers differ a little; the cursor's clock only goes forward.
+  derive_events(d, start) { for (let i = start; i < d.kind.length; i++) { d.born.push(i + 1); d.clock.push(Math.max(d.t[i], d.clock[i - 1] ?? 0)); } }
   line(d, i) {
     d.x0[i] += this.gap; d.x1[i] -= this.gap;
     const half = (d.x1[i] - d.x0[i]) / 2, ease = Math.min(half, 0.75);
@@ -71,7 +72,7 @@ class Store {
     }
   }
   derive_marks(d, start) { for (let i = start; i < d.x.length; i++) d.mark.push(String(d.shape[i])); }
-  derive_decisions(d, start) { for (let i = start; i < d.born.length; i++) this.decisionTo.set(d.target[i], i); }
+  derive_decisions(d, start) { this.group(this.decisionTo, d.target, start); }
   derive_actuals(d, start) {
     for (let i = start; i < d.born.length; i++) {
       this.actualOf.set(d.decision[i], i); d.mark.push(String(d.kept[i]));
@@ -79,7 +80,8 @@ class Store {
     }
   }
   derive_audits(d, start) { for (let i = start; i < d.born.length; i++) this.auditOf.set(d.decision[i], i); }
-  derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); this.spanOf.set(d.start[i], i); } }
+  derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); if (!this.spanOf.has(d.start[i])) this.spanOf.set(d.start[i], i); } }
+  derive_phases(d, start) { this.group(this.phaseOf, d.node, start); }
   derive_memory(d, start) { this.group(this.memoryOf, d.worker, start); }
   derive_placements(d, start) { this.group(this.placementOf, d.segment, start); }
   group(map, keys, start) { for (let i = start; i < keys.length; i++) (map.get(keys[i]) ?? map.set(keys[i], []).get(keys[i])).push(i); }
@@ -90,7 +92,8 @@ class Store {
     while (low < end) { const mid = (low + end) >> 1; if (born[rows[mid]] <= k) low = mid + 1; else end = mid; }
     return low ? rows[low - 1] : -1;
   }
-  decisionOf(node) { return this.decisionTo.get(this.nodes.name[node]) ?? this.decisionTo.get(this.nodes.id[node]) ?? -1; }
+  // The last decision up to k about an edge to this state, -1 if there is none: a state can be decided about more than once.
+  decisionOf(node, k = this.n) { return this.latest("decisions", this.decisionTo.get(this.nodes.name[node]) ?? this.decisionTo.get(this.nodes.id[node]), k); }
   born(name, row, k) { return row != null && row >= 0 && this[name].born[row] <= k; }
   // Workers that hold all segments of a state at k.
   holders(node, k) {

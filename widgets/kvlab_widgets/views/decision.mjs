@@ -51,10 +51,12 @@ class DecisionView extends Panel {
     const audit = this.store.auditOf.get(this.row), regret = this.store.born("audits", audit, this.client.k) ? this.store.audits.regret[audit] : null;
     const because = a.because[i] ? ` <span class="warn">${escaped(a.because[i])}</span>` : "";
     return `<p class="clip" data-kv="actual" title="${escaped(this.sum(a.terms[i]))}">did <b class="h${a.how[i]}">${escaped(this.client.how(a.how[i]))}</b> in <b>${seconds(a.seconds[i])}</b>, predicted ${
-      seconds(a.predicted[i])}${off}${regret != null ? ` · regret ${(100 * regret).toFixed(0)} %` : ""}${because}</p>`;
+      seconds(a.predicted[i])}${off}${regret != null ? ` · regret ${share(regret)}` : ""}${because}</p>`;
   }
   formula(actual, k) {
-    const told = [this.store.decisions.inequality[this.row], this.store.born("actuals", actual, k) ? this.store.actuals.inequality[actual] : ""].filter(Boolean).join("\n");
+    const s = this.store, audit = s.auditOf.get(this.row);
+    const measured = s.born("audits", audit, k) ? s.audits.inequality[audit] : s.born("actuals", actual, k) ? s.actuals.inequality[actual] : "";
+    const told = [s.decisions.inequality[this.row], measured].filter(Boolean).join("\n");
     return told ? `<pre data-kv="inequality" title="${escaped(told)}">${escaped(told)}</pre>` : "";
   }
   // Seconds against tokens that are missing, every other term as in this decision, drawn through its own predictions.
@@ -92,7 +94,7 @@ class DecisionView extends Panel {
     this.row = this.client.decision;
     const all = this.alternatives, names = [...new Set(all.flatMap(a => Object.keys(a.terms)))], d = this.store.decisions;
     const rows = all.map(a => [this.client.how(a.how) + (a.chosen ? " ✓" : ""), this.store.workers[a.worker], a.excluded ? "–" : seconds(a.took),
-      ...names.map(name => a.excluded ? "–" : seconds(a.terms[name])), bytes(a.nbytes), count(a.missing), a.excluded ?? ""]);
+      ...names.map(name => a.excluded ? "–" : seconds(a.terms[name])), a.excluded ? "–" : bytes(a.nbytes), count(a.missing), a.excluded ?? ""]);
     const actual = this.store.actualOf.get(this.row);
     if (this.store.born("actuals", actual, this.client.k)) {
       const a = this.store.actuals;

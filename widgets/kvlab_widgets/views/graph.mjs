@@ -101,7 +101,7 @@ class GraphView extends Panel {
     const related = { x0: [], y0: [], x1: [], y1: [], cx0: [], cx1: [], how: [], width: [], dash: [] };
     if (here) for (const child of this.store.children.get(chosen) ?? []) {
       if (!this.store.born("nodes", child, this.client.k)) continue;
-      const edge = this.store.decisionOf(child), how = edge < 0 ? 6 : this.howAt(edge);
+      const edge = this.store.decisionOf(child, this.client.k), how = edge < 0 ? 6 : this.howAt(edge);
       line(related, chosen, child); kin.add(child);
       related.how.push(how); related.width.push(2); related.dash.push(this.store.dashes[how]);
     }
@@ -122,8 +122,8 @@ class GraphView extends Panel {
     return this.store.born("actuals", actual, this.client.k) ? this.store.actuals.how[actual] : this.store.decisions.chosen[decision];
   }
   label(i) {
-    const { nodes } = this.store, edge = this.store.decisionOf(i);
-    const how = edge >= 0 && this.store.born("decisions", edge, this.client.k) ? ` · ${this.client.how(this.howAt(edge))}` : "";
+    const { nodes } = this.store, edge = this.store.decisionOf(i, this.client.k);
+    const how = edge >= 0 ? ` · ${this.client.how(this.howAt(edge))}` : "";
     return `${nodes.id[i]} · ${count(nodes.tokens[i])} tok${how}`;
   }
   hover(node) {
@@ -144,14 +144,13 @@ class GraphView extends Panel {
   }
   rowsAt(k) {
     const { nodes, workers } = this.store, end = this.store.alive("nodes", k), first = Math.max(0, end - 300), rows = [];
-    const gone = new Set();
-    for (let i = 0, n = this.store.alive("marks", k); i < n; i++) { if (this.store.marks.fill[i] === 1) gone.add(this.store.marks.node[i]); else gone.delete(this.store.marks.node[i]); }
+    const phase = i => this.client.told.meta.phases[this.store.phases.phase[this.store.latest("phases", this.store.phaseOf.get(i), k)]] ?? "";
     for (let i = end - 1; i >= first; i--) {
-      const edge = this.store.decisionOf(i), how = edge >= 0 ? this.client.how(this.howAt(edge)) : "";
+      const edge = this.store.decisionOf(i, k), how = edge >= 0 ? this.client.how(this.howAt(edge)) : "";
       rows.push([nodes.id[i], nodes.name[i], nodes.operator[i], nodes.parents[i].map(p => nodes.id[p]).join(", "), count(nodes.tokens[i]), count(nodes.own[i]),
-        bytes(nodes.bytes[i]), workers[nodes.worker[i]] ?? "", how, gone.has(i) ? "evicted" : "resident", nodes.exact[i] ? "exact" : "approximate"]);
+        bytes(nodes.bytes[i]), workers[nodes.worker[i]] ?? "", how, phase(i), nodes.exact[i] ? "exact" : "approximate"]);
     }
-    return { head: ["state", "agent", "operator", "from", "tokens", "own", "bytes", "worker", "edge", "is", "exactness"], rows, numeric: [4, 5, 6],
+    return { head: ["state", "agent", "operator", "from", "tokens", "own", "bytes", "made on", "edge", "is", "exactness"], rows, numeric: [4, 5, 6],
       note: first ? `the newest 300 of ${count(end)} states` : `${count(end)} states` };
   }
 }

@@ -54,8 +54,8 @@ class MemoryView extends Panel {
   }
   rowsAt(k) {
     const { memory: m, workers } = this.store;
-    const rows = this.latest(k).map((row, worker) => [workers[worker], ...(row < 0 ? ["–", "–", "–", "–", "–", "–"] : [
-      ...KINDS_OF_COPY.map(kind => bytes(m[kind][row])), bytes(KINDS_OF_COPY.reduce((sum, kind) => sum + m[kind][row], 0)), bytes(m.measured[row]), m.process[row] ? bytes(m.process[row]) : "–"])]);
+    const rows = this.latest(k).map((row, worker) => [row, worker]).filter(([row]) => row >= 0).map(([row, worker]) => [workers[worker],
+      ...KINDS_OF_COPY.map(kind => bytes(m[kind][row])), bytes(KINDS_OF_COPY.reduce((sum, kind) => sum + m[kind][row], 0)), bytes(m.measured[row]), bytes(m.process[row])]);
     return { head: ["worker", "computed", "received", "mapped", "placed in all", "measured", "whole process"], rows, numeric: [1, 2, 3, 4, 5, 6], note: "K/V on each worker; a map shares the memory of another copy" };
   }
 }
