@@ -17,7 +17,7 @@ INSPECTOR = '[data-kv="inspector"]'
 
 
 def test_three_cells_show_a_run_to_its_end(jupyter_server: Any, browser: Any, smollm2: Path, tmp_path: Path) -> None:
-        shutil.copy(TOUR, tmp_path)
+    shutil.copy(TOUR, tmp_path)
     # The model and what was measured of this machine lie in the person's own cache; the home is the test's.
     cache = {CACHE_VARIABLE: str(cache_dir())}
     with (

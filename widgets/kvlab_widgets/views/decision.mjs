@@ -1,5 +1,6 @@
 const ROWS = 6; // alternatives shown; all are in the table
 const POINTS = 49;
+const TERMS = ["queue", "link queue", "transfer", "prefill", "resume", "decode", "overhead", "overlap"]; // as in reports; others after them
 
 // Seconds to prefill n tokens on a past of p: PrefillCurve.seconds with the threads it was measured with.
 const prefillSeconds = ({ a, b, c }, n, past) => n <= 0 ? 0 : a + b * n + c * n * (past + n / 2);
@@ -92,11 +93,12 @@ class DecisionView extends Panel {
   rowsAt() {
     if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "no state was handed on yet" };
     this.row = this.client.decision;
-    const all = this.alternatives, names = [...new Set(all.flatMap(a => Object.keys(a.terms)))], d = this.store.decisions;
+    const actual = this.store.actualOf.get(this.row), done = this.store.born("actuals", actual, this.client.k), d = this.store.decisions, all = this.alternatives;
+    const rank = name => TERMS.includes(name) ? TERMS.indexOf(name) : TERMS.length;
+    const names = [...new Set([...all.map(a => a.terms), done ? this.store.actuals.terms[actual] : {}].flatMap(Object.keys))].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
     const rows = all.map(a => [this.client.how(a.how) + (a.chosen ? " ✓" : ""), this.store.workers[a.worker], a.excluded ? "–" : seconds(a.took),
       ...names.map(name => a.excluded ? "–" : seconds(a.terms[name])), a.excluded ? "–" : bytes(a.nbytes), count(a.missing), a.excluded ?? ""]);
-    const actual = this.store.actualOf.get(this.row);
-    if (this.store.born("actuals", actual, this.client.k)) {
+    if (done) {
       const a = this.store.actuals;
       rows.push([`did ${this.client.how(a.how[actual])}`, this.store.workers[a.worker[actual]], seconds(a.seconds[actual]), ...names.map(name => seconds(a.terms[actual][name])), bytes(a.bytes[actual]), "", a.because[actual]]);
     }
