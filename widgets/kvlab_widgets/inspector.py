@@ -29,7 +29,7 @@ SIDE = {"cell": 388, "page": 560}
 
 _FOLDER = Path(__file__).parent
 _MODULES = (
-    *(f"client/{name}.mjs" for name in ("format", "layer", "store", "panel", "transport")),
+    *(f"client/{name}.mjs" for name in ("format", "layer", "store", "panel", "notice", "transport")),
     *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
     "client/client.mjs",
 )
@@ -78,16 +78,17 @@ class Inspector:
         self.tail = Div(text="")
         self.mirror = ColumnDataSource({"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [False]})
         panels, tabs, tabbar, rows = _page(self.build) if page else _cell(self.build)
-        bar = self.build.div(height=38)
+        bar, notice = self.build.div(height=38), self.build.div(height=28, visible=False)
         self.root = Column(
-            bar, *rows, sizing_mode="stretch_width", margin=0, stylesheets=[InlineStyleSheet(css=style("root"))],
+            bar, notice, *rows, sizing_mode="stretch_width", margin=0, stylesheets=[InlineStyleSheet(css=style("root"))],
             html_attributes={
                 "tabindex": "0", "role": "group", "aria-label": "kvlab inspector", "data-kv": "inspector",
                 "data-lm-suppress-shortcuts": "true",
             },
         )  # fmt: skip
         told = {
-            "root": self.root, "bar": bar, "tabs": tabs, "tabbar": tabbar, "tail": self.tail, "mirror": self.mirror,
+            "root": self.root, "bar": bar, "notice": notice, "tabs": tabs, "tabbar": tabbar,
+            "tail": self.tail, "mirror": self.mirror,
             "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
             "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
             "tokens": _themes(), "meta": _meta(page=page, live=live, own=alone, theme=theme, start=start),

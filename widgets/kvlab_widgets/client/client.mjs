@@ -10,6 +10,7 @@ class Client {
     this.layers = told.layers.map(layer => new Layer(layer, this.store[layer.table]));
     this.views = Object.entries(told.views).map(([name, parts]) => new VIEWS[name](this, parts));
     this.bar = new Transport(this, told.bar);
+    this.notice = new Notice(this, told.notice);
     this.kinds = new Map(told.meta.kinds.map((kind, i) => [kind, i]));
     const kinds = (...names) => new Set(names.map(name => this.kinds.get(name)));
     this.units = { operation: kinds("action.started", "action.finished", "action.failed"), turn: kinds("turn.finished"), decision: kinds("decision") };
@@ -233,5 +234,6 @@ class Client {
 }
 
 export default async (told, _origin, _data, context) => {
-  await new Client(told, context).mount();
+  const client = new Client(told, context);
+  try { await client.mount(); } catch (error) { Notice.broken(client, error); throw error; }
 };

@@ -33,6 +33,8 @@ class Transport {
     this.ui("play").onclick = () => c.play();
     this.ui("help").onclick = () => this.help();
     this.ui("slider").oninput = event => { this.wanted = +event.target.value; this.frame ??= requestAnimationFrame(() => { this.frame = null; c.moveTo(this.wanted); }); };
+    // Who asked for less motion is shown a step at a time.
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) c.speed = +(this.ui("speed").value = "2");
     this.ui("speed").onchange = event => { c.speed = +event.target.value; };
     this.ui("unit").onchange = event => { c.unit = event.target.value; };
     this.ui("search").onkeydown = event => {
@@ -55,8 +57,9 @@ class Transport {
     field.setAttribute("aria-invalid", "true");
   }
   show() {
+    this.client.notice.show();
     const { client: c } = this, s = c.store, ahead = s.n - c.k;
-    this.ui("now").textContent = s.n ? (c.k ? s.events.text[c.k - 1] : "before the first event") : "waiting for the first event";
+    this.ui("now").textContent = s.n && (c.k ? s.events.text[c.k - 1] : "before the first event") || "";
     this.ui("position").textContent = `${count(c.k)} / ${count(s.n)}`;
     const slider = this.ui("slider");
     slider.max = s.n; slider.value = c.k;
