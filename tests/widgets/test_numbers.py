@@ -6,7 +6,7 @@ numbers; every cell of every table is compared, then what the views say beside t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,7 @@ class Moments:
     def __init__(self, events: list[Event]) -> None:
         self.events, self.world, self.k = events, World.empty(), 0
         self.made_on: dict[str, str] = {}
-        self.ended: dict[str, Row | None] = {}
-        self.joined: dict[str, None] = {}
+        self.ended: list[tuple[Row, Row | None]] = []
 
     def step(self) -> None:
         event = self.events[self.k]
@@ -78,7 +77,8 @@ class Moments:
             )
         if event.kind in (Kind.ACTION_FINISHED, Kind.ACTION_FAILED):
             first = str(event.agent).split(", ", 1)[0]
-            self.ended[str(event.action)] = self.edge_to(first)
+            # An action of several pieces of work has one row, which tells of the last of them; here each is kept.
+            self.ended.append((dict(world.find("operators", event.action) or {}), self.edge_to(first)))
 
     def state(self, name: Any) -> Row:
         return self.world.find("states", name) or {}
@@ -105,7 +105,14 @@ class Moments:
     # -- what each table says
 
     def graph(self) -> list[list[str]]:
+        if self.world.flow == "text":  # no state is made; what is drawn are turns
+            return [self._turn_row(row) for row in self.world.rows["turns"][::-1]]
         return [self._graph_row(row) for row in self.states[::-1][:300]]
+
+    def _turn_row(self, row: Row) -> list[str]:
+        n_tokens, own = row["prompt_tokens"] + row["n_generated"], row["n_prefilled"] + row["n_generated"]
+        return [row["agent"], row["agent"], "resume", "", count_text(n_tokens), count_text(own), NONE, row["worker"], "", "",
+                "exact"]  # fmt: skip
 
     def _graph_row(self, row: Row) -> list[str]:
         edge = self.edge_to(row["agent"], row["state"])
@@ -118,6 +125,10 @@ class Moments:
 
     def lineage(self) -> list[list[str]]:
         rows: list[list[str]] = []
+        if self.world.flow == "text" and self.world.rows["turns"]:
+            told = self._turn_row(self.world.rows["turns"][-1])
+            n_shared = self.world.rows["turns"][-1]["n_reused"]
+            return [[told[0], told[1], told[2], count_text(n_shared), told[5], NONE]]
         row = self.states[-1] if self.states else None
         while row:
             own = self.own_tokens(row)
@@ -175,8 +186,7 @@ class Moments:
 
     def timeline(self) -> list[list[str]]:
         rows = []
-        for action, edge in reversed(self.ended.items()):
-            row = self.world.find("operators", action) or {}
+        for row, edge in reversed(self.ended):
             how = (edge["actual_how"] or edge["chosen"]) if edge else ""
             rows.append([row["worker"], row["op"], row["agent"], self.since_start(row["started_ns"]),
                          self.since_start(row["finished_ns"]), seconds_text(row["seconds"]), how])  # fmt: skip
@@ -225,11 +235,23 @@ def _known(cells: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def tiny_run(make_lab: Callable[..., Any]) -> Any:
-    """The review workflow over paced links on the tiny model: every road, each audited."""
+def tiny_lab(make_lab: Callable[..., Any]) -> Iterator[Any]:
+    """Two workers with the tiny model, a slow link between them."""
     with make_lab(same_host="frames", link_rate="16 Mbit/s", kv_budget="1 GiB") as lab:
-        run = lab.run(review(CONTEXT, max_new_tokens=6), overrides=ROADS, audit=True).wait()
-        return kvlab.open_run(run.path)
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def tiny_run(tiny_lab: Any) -> Any:
+    """The review workflow: every road, each audited."""
+    run = tiny_lab.run(review(CONTEXT, max_new_tokens=6), overrides=ROADS, audit=True).wait()
+    return kvlab.open_run(run.path)
+
+
+@pytest.fixture(scope="module")
+def tiny_text(tiny_lab: Any) -> Any:
+    """The same as textflow."""
+    return kvlab.open_run(tiny_lab.run(review(CONTEXT, max_new_tokens=6), flow="text").wait().path)
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +264,9 @@ def demo_run(smollm2: Path, kvlab_folders: Path) -> Any:
         return kvlab.open_run(lab.run(review()).wait().path)
 
 
-@pytest.mark.parametrize("which", ["tiny_run", pytest.param("demo_run", marks=[pytest.mark.model, pytest.mark.slow])])
+@pytest.mark.parametrize(
+    "which", ["tiny_run", "tiny_text", pytest.param("demo_run", marks=[pytest.mark.model, pytest.mark.slow])]
+)
 def test_every_moment_is_the_stores(which: str, request: Any, opened: Any, tmp_path: Path) -> None:
     run = request.getfixturevalue(which)
     shown = opened(write_page(run, tmp_path / "run.html"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -121,4 +122,4 @@ def test_the_bar_neither_wraps_nor_clips(width: int, shown_as: Any, review: Any)
         assert left - 1 <= x0 <= x1 <= right + 1
         assert top - 1 <= y0 <= y1 <= bottom + 1
     ends = sorted((box[0], box[2]) for box in boxes["parts"])
-    assert all(before[1] <= after[0] + 1 for before, after in zip(ends, ends[1:], strict=False))
+    assert all(before[1] <= after[0] + 1 for before, after in itertools.pairwise(ends))

@@ -211,7 +211,7 @@ class RunRows:
         at = {"x": place.x, "y": -place.lane, "shape": SHAPES.index(shape_of(row.get("operator")))}
         node = self._add(
             "nodes", born=seq, **at, worker=self._number("workers", worker) if worker else -1, tokens=tokens, own=own,
-            bytes=row.get("nbytes") or 0, parents=[self._node_rows[p] for p in parents if p in self._node_rows],
+            bytes=row.get("nbytes"), parents=[self._node_rows[p] for p in parents if p in self._node_rows],
             id=names[0], name=row.get("name") or names[-1], operator=row.get("operator") or "",
             exact=int(row.get("exact", True) is not False), preview=row.get("preview") or "", segments=segments,
         )  # fmt: skip

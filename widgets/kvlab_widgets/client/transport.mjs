@@ -26,6 +26,9 @@ class Transport {
       <button type="button" data-kv="help" aria-label="Keys" title="Keys (?)" aria-expanded="false">?</button>
       <div class="help" role="dialog" aria-label="Keys" data-kv="keys" hidden>${KEYS.map(([k, what]) => `<kbd>${k}</kbd><span>${what}</span>`).join("")}</div></div>`);
     this.ui = name => c.at(this.bar).querySelector(`[data-kv=${name}]`);
+    // Where there is little room the sentence keeps some, and what can be done by keys gives way.
+    const row = c.at(this.bar).querySelector(".bar");
+    new ResizeObserver(([{ contentRect: { width } }]) => { row.classList.toggle("narrow", width < 900); row.classList.toggle("tiny", width < 700); }).observe(row);
     this.ui("first").onclick = () => c.moveTo(0);
     this.ui("last").onclick = () => c.moveTo(c.store.n);
     this.ui("back").onclick = () => c.step(-1);
