@@ -42,7 +42,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "data": ("born", "x0", "y0", "x1", "y1", "source", "target"),
     "edges": ("born", "x0", "y0", "x1", "y1", "how", "bytes", "decision"),
     "decisions": ("born", "edge", "source", "target", "x1", "y1", "tokens", "chosen", "worker", "reason", "policy",
-                  "predicted", "bytes", "alternatives", "inequality"),
+                  "predicted", "bytes", "alternatives", "inequality", "seen"),
     "actuals": ("born", "decision", "how", "worker", "seconds", "predicted", "bytes", "terms", "because", "inequality",
                 "kept"),
     "audits": ("born", "decision", "roads", "regret"),
@@ -124,7 +124,7 @@ class RunRows:
         if said != self._said_run:
             self._said_run = said
             batch["run"] = {"status": said[0], "name": said[1], "flow": said[2], "seconds": self.world.wall_seconds,
-                            "error": run.get("error"), "cost": _cost(run), "policy": run.get("policy")}  # fmt: skip
+                            "error": run.get("error"), "policy": run.get("policy")}  # fmt: skip
         return batch
 
     # -- rows
@@ -258,7 +258,7 @@ class RunRows:
             tokens=row["n_tokens"] or 0, chosen=_code(row["chosen"]), worker=self._number("workers", row["worker"]),
             reason=row["reason"] or "", policy=row["policy"] or "", predicted=row["predicted_seconds"],
             bytes=row["nbytes"] or 0, alternatives=[self._alternative(one) for one in alternatives_of(row)],
-            inequality=f"{FORMULA}\n{told[0]}" if told else "",
+            inequality=f"{FORMULA}\n{told[0]}" if told else "", seen=_seen(event),
         )  # fmt: skip
         self._decision_rows[str(event.edge)], self._edge_to[target] = decision, str(event.edge)
         self._add("edges", born=seq, **line, how=_code(row["chosen"]), bytes=row["nbytes"] or 0, decision=decision)
@@ -374,13 +374,10 @@ def _code(how: Any) -> int:
     return DECISIONS.index(how) if how in DECISIONS else len(DECISIONS)
 
 
-def _cost(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Coefficients of the run's calibration, for the break-even chart; None if the run carries none."""
-    cost = (run.get("lab") or {}).get("cost")
-    per_token = (run.get("config") or {}).get("bytes_per_token")
-    if not cost or not per_token:
-        return None
-    return {"prefill": cost["prefill"], "frames": cost["frames"], "bytes_per_token": per_token}
+def _seen(event: Event) -> str:
+    """What the decision saw, as JSON: a text, since numbers on their way are rounded and these are decided with."""
+    seen = event.detail.get("seen")
+    return json.dumps(seen, separators=(",", ":"), ensure_ascii=False) if seen else ""
 
 
 def _as_text(document: Mapping[str, Any]) -> dict[str, Any]:
