@@ -43,7 +43,8 @@ class Roads {
     this.base = { queue: worker.queue, overhead: this.cost.task_seconds };
   }
   holders(i) { return this.world.workers.filter(worker => worker.has.has(i)); }
-  all() {
+  // `pure`: without the hybrid, whose split is searched for.
+  all(pure = false) {
     const { world, worker } = this, path = world.pieces.map((_, i) => i), missing = path.filter(i => !worker.has.has(i));
     if (!path.length) return [this.road("recompute", { ...this.base, prefill: this.resume })];
     if (!missing.length) return [this.road("in place", { ...this.base, resume: this.resume }), this.recompute(path, 0)];
@@ -51,7 +52,7 @@ class Roads {
     if (!missing.every(i => this.holders(i).length)) return [again];
     if (world.mappable && missing.every(i => this.holders(i).some(holder => holder.host === worker.host)))
       return [this.road("map", { ...this.base, transfer: this.cost.map_seconds, resume: this.resume }, 0, lacks), again];
-    return [this.transfer(missing, lacks), this.hybrid(missing, lacks), again].filter(Boolean);
+    return [this.transfer(missing, lacks), pure ? null : this.hybrid(missing, lacks), again].filter(Boolean);
   }
   road(how, terms, nbytes = 0, missing = 0, from = []) {
     const told = Object.fromEntries(Object.entries(terms).filter(([name, value]) => value || !["link queue", "overlap"].includes(name)));
@@ -117,14 +118,18 @@ class Roads {
     return { ...latest, nbytes: [...nbytes.values()].reduce((sum, size) => sum + size, 0), from: [...nbytes.keys()] };
   }
 }
-const roadsTo = (world, worker) => new Roads(world, world.workers.find(one => one.name === worker)).all();
+const roadsTo = (world, worker, pure) => new Roads(world, world.workers.find(one => one.name === worker)).all(pure);
 // All roads, the cheapest first; a tie moves least. The first is what would be chosen by time.
 const decide = world => world.candidates.flatMap(worker => roadsTo(world, worker))
   .sort((a, b) => a.took - b.took || MOVES_LEAST.indexOf(a.how) - MOVES_LEAST.indexOf(b.how) || (a.worker < b.worker ? -1 : 1));
-// The point between low and high where two roads take equally long: of `gap`, whose sign changes there. NaN if it does not.
-const crossing = (gap, low, high) => {
-  const before = gap(low);
-  if (!(before * gap(high) < 0)) return NaN;
-  for (let i = 0; i < 50; i++) { const middle = (low + high) / 2; if (before * gap(middle) > 0) low = middle; else high = middle; }
-  return (low + high) / 2;
+// Points of a grid's steps where `gap` changes its sign: two roads take equally long there.
+const crossings = (gap, grid) => {
+  const values = grid.map(gap), found = [];
+  for (let i = 1; i < grid.length; i++) {
+    let [low, high] = [grid[i - 1], grid[i]];
+    if (!(values[i - 1] * values[i] < 0)) continue;
+    for (let turn = 0; turn < 30; turn++) { const middle = (low + high) / 2; if (values[i - 1] * gap(middle) > 0) low = middle; else high = middle; }
+    found.push(high);
+  }
+  return found;
 };
