@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -199,7 +200,7 @@ def test_labels_of_curves_that_meet_do_not_collide(run: Any) -> None:
     ends = [[1.0, "a"], [1.0, "b"], [1.01, "c"], [9.9, "d"], [10.0, "e"], [0.0, "f"]]
     placed = run("texts => apart(texts, 1, 10)", ends)
     heights = [height for height, _ in placed]
-    assert all(after - before >= 1 - EXACT for before, after in zip(heights, heights[1:], strict=False))
+    assert all(after - before >= 1 - EXACT for before, after in itertools.pairwise(heights))
     assert min(heights) >= 0
     assert max(heights) <= 10
     assert sorted(text for _, text in placed) == list("abcdef")
