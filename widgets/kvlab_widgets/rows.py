@@ -88,6 +88,7 @@ class RunRows:
         self._spans: dict[str, dict[str, Any]] = {}
         self._ended: dict[str, tuple[int, float, float]] = {}
         self._decoded: dict[str, float] = {}
+        self._sent: dict[str, str] = {}
         self._held: dict[str, dict[str, int]] = {}
         self._texts: dict[str, list[str]] = {}
         self._drawn: set[tuple[str, str]] = set()
@@ -341,13 +342,20 @@ class RunRows:
             worker, started, ended = self._ended.pop(agent)
             self._add("decodes", born=seq, worker=worker, t0=max(started, ended - self._decoded.pop(agent)), t1=ended)
 
+    def _segment_sent(self, _seq: int, event: Event) -> None:
+        self._sent[str(event.segment)] = str(event.worker)
+
     def _segment_received(self, seq: int, event: Event) -> None:
         ended = self._seconds(event.time_ns)
         how = "map" if event.detail.get("how") == "map" else "transfer"
+        worker = self._number("workers", event.worker)
+        holders = [name for name in self.world.held.get(str(event.segment), {}) if name != event.worker]
+        sender = event.detail.get("from") or self._sent.get(str(event.segment)) or next(iter(holders), None)
+        # A sender that is no worker of this run (a file, another process) has no row to come from.
+        source = self._lists["workers"].get(str(sender), worker)
         self._add(
             "moves", born=seq, segment=self._number("segments", event.segment), t0=ended - (event.seconds or 0.0), t1=ended,
-            source=self._number("workers", event.detail.get("from")), worker=self._number("workers", event.worker),
-            bytes=event.nbytes or 0, how=DECISIONS.index(how),
+            source=source, worker=worker, bytes=event.nbytes or 0, how=DECISIONS.index(how),
         )  # fmt: skip
 
     def _seconds(self, time_ns: int) -> float:
@@ -437,6 +445,7 @@ _HANDLERS: dict[Kind, Callable[[RunRows, int, Event], None]] = {
     Kind.ACTION_FINISHED: RunRows._action_ended,  # noqa: SLF001
     Kind.ACTION_FAILED: RunRows._action_ended,  # noqa: SLF001
     Kind.SEGMENT_PLACED: RunRows._segment_placed,  # noqa: SLF001
+    Kind.SEGMENT_SENT: RunRows._segment_sent,  # noqa: SLF001
     Kind.SEGMENT_RECEIVED: RunRows._segment_received,  # noqa: SLF001
     Kind.SEGMENT_DROPPED: RunRows._segment_dropped,  # noqa: SLF001
     Kind.MEMORY: RunRows._sampled,  # noqa: SLF001
