@@ -72,6 +72,8 @@ class DecisionView extends Panel {
   why(all, chosen) {
     const did = { "in place": "Used where it lies", map: "Mapped, not copied", transfer: "Moved, not recomputed", hybrid: "Part moved, part recomputed", recompute: "Recomputed, not moved" };
     const rival = this.rival(all, chosen), says = `${did[chosen.how] ?? chosen.how}: ${this.phrase(chosen)} takes ${seconds(chosen.took)}`;
+    if (chosen.how === "recompute" && all.every(a => a.excluded || a.how === "recompute"))
+      return `Recomputed, for no worker holds the whole state: ${this.phrase(chosen)} takes ${seconds(chosen.took)}.`;
     if (!rival) return `${says}; there was no other road.`;
     return rival.took >= chosen.took ? `${says}, ${this.phrase(rival)} ${seconds(rival.took)}.` : `${says}, though ${this.phrase(rival)} would take only ${seconds(rival.took)}.`;
   }
@@ -112,10 +114,10 @@ class DecisionView extends Panel {
     const line = (one, name, took, extra = "") => `<tr ${extra} title="${escaped(one.excluded ?? this.sum(one.terms))}"><th scope="row">${this.key(one.how)}${name}<td>${escaped(one.worker)}${
       one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${escaped(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
         wide ? `<td>${escaped((one.from ?? []).join(", "))}` : ""}<td class="n">${one.terms.queue ? seconds(one.terms.queue) : ""}<td class="n">${took}${
-        audited ? `<td class="n">${seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}<td>${this.bar(one, slowest, audited)}`}</tr>`;
+        audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}<td>${this.bar(one, slowest, audited)}`}</tr>`;
     const ranked = this.ranked(all), rows = ranked.slice(0, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
     if (did) {
-      const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i] };
+      const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
       rows.push(line(one, "<b>did</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
     }
     const more = all.length > most ? `+ ${all.length - most} in the table` : "", told = wide && !this.turned ? this.formula() : "";
@@ -208,7 +210,7 @@ class DecisionView extends Panel {
     if (told) told.parentElement.classList.toggle("none", !!why);
     if (why) {
       fill(this.curves, { x: [], ...Object.fromEntries(this.names.map(name => [name, []])) });
-      fill(this.dots, { x: [], y: [] }); fill(this.ends, { x: [], y: [], text: [] });
+      fill(this.dots, { x: [], y: [] }); fill(this.ends, { x: [], y: [], text: [], how: [] });
       this.even.visible = false;
       if (told) told.textContent = why.trim();
       return;
@@ -228,8 +230,9 @@ class DecisionView extends Panel {
     between(this.figure.y_range, 0, top);
     if (low.formatter !== this.formatters[this.axis]) low.formatter = this.formatters[this.axis];
     low.axis_label = `${inTokens ? `tokens that ${this.place.worker} lacks` : `bandwidth to ${this.place.worker}`}${this.turned ? ", what if" : ""}`;
-    const gap = 13 * top / Math.max(60, frame?.height ?? 100), spread = apart(ends.map((end, i) => [Number.isFinite(end) ? end : y ?? 0, texts[i]]), gap, top);
-    fill(this.ends, { x: spread.map(() => last), y: spread.map(([value]) => value), text: spread.map(([, text]) => text) });
+    const gap = 13 * top / Math.max(60, frame?.height ?? 100), spread = apart(ends.map((end, i) => [Number.isFinite(end) ? end : y ?? 0, i]), gap, top);
+    fill(this.ends, { x: spread.map(() => last), y: spread.map(([value]) => value), text: spread.map(([, i]) => texts[i]),
+      how: spread.map(([, i]) => this.client.told.meta.decisions.indexOf(lines[i].how)) });
     this.even.setv({ location: even?.x ?? 0, visible: even != null });
     if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `no break-even: ${wins ? moved : "recompute"} is faster`;
   }
@@ -271,7 +274,7 @@ const breakEven = (world, worker, axis, ahead = () => 0, points = POINTS) => {
   return { x: grid.map(x), lines: wanted.map(({ how, worker: on }, i) => ({ how, worker: on, y: seen.map(took => took[i]), here: here[i] })),
     here: x(z0), even: z == null ? null : { x: x(z), y: at(z)[wanted.indexOf(pure)] }, moved: pure.how, wins: gap(z0) < 0 };
 };
-// [value, text]s moved apart until they are `gap` from each other and below `top`, in the order of their values.
+// [value, name]s moved apart until they are `gap` from each other and below `top`, in the order of their values.
 const apart = (texts, gap, top) => {
   const found = texts.map(([value, text]) => [Math.min(value, top), text]).sort((a, b) => a[0] - b[0]);
   for (let i = 0; i < found.length; i++) found[i][0] = Math.max(found[i][0], i ? found[i - 1][0] + gap : gap / 2);

@@ -18,6 +18,8 @@ return (rate / 1024 ** power).toPrecision(2).replace(/\\.0$/, '') + [' B/s', ' K
 """A tick of the axis of bandwidth, which is the decimal logarithm of bytes per second."""
 
 SLIDERS = 62
+PALE = ("in-place", "map")
+"""Colours of lines that are too pale for words."""
 
 
 def decision(build: Build, chart: int, rows: int) -> Panel:
@@ -37,8 +39,10 @@ def decision(build: Build, chart: int, rows: int) -> Panel:
         dash = [] if name == "recompute" else DECISION_DASHES[code]
         glyph = made.line("x", name, source=curves, line_width=2, line_dash=dash).glyph
         build.bind(glyph, "line_color", DECISION_TOKENS[code])
-    ends, dots = build.source("x", "y", "text"), build.source("x", "y")
-    build.text(made, ends, x_offset=5, text_baseline="middle")
+    ends, dots = build.source("x", "y", "text", "how"), build.source("x", "y")
+    tones = ["muted" if token in PALE else token for token in DECISION_TOKENS]
+    hue = {"field": "how", "transform": build.mapper(tones)}
+    build.text(made, ends, None, text_color=hue, x_offset=5, text_baseline="middle")
     glyph = made.scatter("x", "y", source=dots, size=10, level="overlay", line_width=1.5).glyph
     build.bind(glyph, "fill_color", "accent")
     build.bind(glyph, "line_color", "background")
