@@ -55,7 +55,7 @@ CASES = (
     Case("reader", 1200),
     Case("mapped", 1200, busy=0.6, hosts=("a", "a")),
     Case("moved", 1200, busy=0.6),
-    Case("short", 36, busy=0.6, rate=20e6),
+    Case("short", 30, busy=0.6, rate=20e6),
     Case("halved", 3000, busy=4.0, rate=60e6),
     Case("gone", 800, on="nowhere"),
     Case("broken", 1200, busy=0.6, did="recompute", because="planned transfer: w0 did not send segment a within 2 s"),

@@ -84,7 +84,7 @@ def test_every_kind_of_decision_says_why_and_is_cut_nowhere(seen: Seen, cases: d
     begins = dict.fromkeys(cases, "Moved, not recomputed: sending ") | {
         "reader": "Used where it lies: using it on w0 takes",
         "mapped": "Mapped, not copied: mapping it on w1",
-        "short": "Recomputed, not moved: prefilling 36 tokens again on w1",
+        "short": "Recomputed, not moved: prefilling 30 tokens again on w1",
         "halved": "Part moved, part recomputed: sending ",
         "gone": "Recomputed, for no worker holds the whole state: prefilling ",
         "forced": "Forced by hand. Recomputed, not moved: ",
