@@ -18,7 +18,7 @@ def seen(decision: Decision) -> dict[str, Any]:
     cost, recipes = view.cost, [piece.recipe for piece in edge.path]
     has = {w.name: [i for i, recipe in enumerate(recipes) if recipe in w.resident] for w in view.workers}
     candidates = [w.name for w in view.workers if view.candidates is None or w.name in view.candidates]
-    links = {}
+    links: dict[str, list[float | None]] = {}
     for source, pieces in has.items():
         for target in candidates if pieces else ():
             if source != target:

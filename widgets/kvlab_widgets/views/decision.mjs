@@ -202,6 +202,7 @@ class DecisionView extends Panel {
     if (chosen && !chosen.missing) return `nothing to move: all ${count(this.store.decisions.tokens[this.row])} tokens are on ${chosen.worker} already`;
     if (!place || place.worker !== chosen?.worker) return `nothing to move: no worker holds the whole state, so it can only be recomputed`;
     if (this.axis === "bandwidth" && !place.from.length) return "mapped on one host: no bytes cross a link";
+    if (this.axis === "bandwidth" && !Number.isFinite(this.world.links[`${place.from[0]}→${place.worker}`].rate)) return "the link has no limit";
     return "";
   }
   drawChart() {
@@ -234,6 +235,7 @@ class DecisionView extends Panel {
     fill(this.ends, { x: spread.map(() => last), y: spread.map(([value]) => value), text: spread.map(([, i]) => texts[i]),
       how: spread.map(([, i]) => this.client.told.meta.decisions.indexOf(lines[i].how)) });
     this.even.setv({ location: even?.x ?? 0, visible: even != null });
+    if (told) told.title = `where ${moved} and recompute on ${this.place.worker} take equally long`;
     if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `no break-even: ${wins ? moved : "recompute"} is faster`;
   }
   rowsAt() {
@@ -257,22 +259,21 @@ class DecisionView extends Panel {
 const breakEven = (world, worker, axis, ahead = () => 0, points = POINTS) => {
   const now = roadsTo(world, worker), pure = now.find(road => ["map", "transfer"].includes(road.how)), n0 = pure.missing, source = pure.from[0];
   const rate = source ? world.links[`${source}→${worker}`].rate : 1, tokens = axis === "tokens";
-  const place = decide(world).find(road => road.how === "in place" && road.worker !== worker), wanted = [...now, ...(place ? [place] : [])];
+  const place = decide(world).find(road => road.how === "in place" && road.worker !== worker);
+  // z: the logarithm, base 2, of tokens or of the factor on the links.
   const other = z => tokens ? resized(world, worker, Math.max(1, Math.round(2 ** z))) : changed(world, { bandwidth: 2 ** z });
-  const at = z => { // z: the logarithm, base 2, of tokens or of the factor on the links
-    const there = other(z), found = [...roadsTo(there, worker), ...(place ? roadsTo(there, place.worker) : [])];
-    return wanted.map(({ how, worker: on }) => { const road = found.find(one => one.how === how && one.worker === on); return road ? road.took + ahead(road) : NaN; });
-  };
+  const roads = z => { const there = other(z); return [...roadsTo(there, worker), ...(place ? roadsTo(there, place.worker).filter(road => road.how === "in place") : [])]; };
   const gap = z => { const [one, again] = roadsTo(other(z), worker, true); return one.took + ahead(one) - again.took - ahead(again); };
   const z0 = tokens ? Math.log2(n0) : 0, low = tokens ? 0 : -FAR, steps = tokens ? 16 : 2 * FAR;
-  const found = crossings(gap, Array.from({ length: steps + 1 }, (_, i) => low + i));
-  const z = found.sort((a, b) => Math.abs(a - z0) - Math.abs(b - z0))[0], x = value => tokens ? Math.round(2 ** value) : Math.log10(rate) + value * Math.log10(2);
+  const found = crossings(gap, Array.from({ length: steps + 1 }, (_, i) => low + i)).sort((a, b) => Math.abs(a - z0) - Math.abs(b - z0));
+  const z = found[0], x = value => tokens ? Math.round(2 ** value) : Math.log10(rate) + value * Math.log10(2);
   const near = z != null && z - z0 < 3; // farther away it is named, and would only flatten the chart
   const end = tokens ? round125(Math.max(64, 1.5 * n0, near ? 1.25 * 2 ** z : 0)) : Math.max(OCTAVES, (z ?? 0) + 1), start = tokens ? 1 : Math.min(-OCTAVES, (z ?? 0) - 1);
   const grid = Array.from({ length: points }, (_, i) => { const value = start + (end - start) * i / (points - 1); return tokens ? Math.log2(Math.round(value)) : value; });
-  const seen = grid.map(at), here = at(z0);
-  return { x: grid.map(x), lines: wanted.map(({ how, worker: on }, i) => ({ how, worker: on, y: seen.map(took => took[i]), here: here[i] })),
-    here: x(z0), even: z == null ? null : { x: x(z), y: at(z)[wanted.indexOf(pure)] }, moved: pure.how, wins: gap(z0) < 0 };
+  const on = ({ how, worker: where }, all) => { const road = all.find(one => one.how === how && one.worker === where); return road ? road.took + ahead(road) : NaN; };
+  const seen = grid.map(roads), here = roads(z0), at = z == null ? null : roads(z); // the last of a grid has every road: nothing is too short there
+  return { x: grid.map(x), lines: seen.at(-1).map(({ how, worker: where }) => ({ how, worker: where, y: seen.map(all => on({ how, worker: where }, all)), here: on({ how, worker: where }, here) })),
+    here: x(z0), even: at && { x: x(z), y: on(pure, at) }, moved: pure.how, wins: gap(z0) < 0 };
 };
 // [value, name]s moved apart until they are `gap` from each other and below `top`, in the order of their values.
 const apart = (texts, gap, top) => {
