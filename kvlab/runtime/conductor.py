@@ -22,6 +22,7 @@ from kvlab.compiler.graph import Graph, Node
 from kvlab.compiler.resolve import resolve
 from kvlab.cost.decide import Decision, Policy, decide
 from kvlab.cost.policies import Forced
+from kvlab.cost.seen import seen
 from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
@@ -418,6 +419,7 @@ class Conductor:
                     "worker": decision.chosen.worker,
                     "reason": decision.reason,
                     "policy": decision.policy,
+                    "seen": seen(decision),
                 },
             )
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kvlab.cost.decide import CHEAPEST, Decision, Policy
 from kvlab.cost.policies import Forced, forced
+from kvlab.cost.seen import seen
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
 from kvlab.errors import ChecksumMismatch, ContextTooLong, InvalidInput, MergeRefused, TransferFailed
@@ -297,7 +298,7 @@ class Verbs:
                     "source": source, "target": action, "n_tokens": edge.n_tokens,
                     "alternatives": [describe_alternative(a) for a in decision.alternatives],
                     "chosen": decision.chosen.how, "worker": decision.chosen.worker, "reason": decision.reason,
-                    "policy": decision.policy,
+                    "policy": decision.policy, "seen": seen(decision),
                 },
             )  # fmt: skip
         return decision

@@ -48,6 +48,12 @@ def review() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def decided_run() -> ModuleType:
+    """A run with a decision of every kind."""
+    return _module("kvlab_tests_decided_run", HERE / "decided_run.py")
+
+
+@pytest.fixture(scope="session")
 def small(generate: ModuleType, review: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The review workflow as stateflow."""
     return kvlab.open_run(generate.write_run(tmp_path_factory.mktemp("runs"), review.review_events("state")))

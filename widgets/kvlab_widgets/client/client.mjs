@@ -123,7 +123,7 @@ class Client {
   // -- keys and tabs
   keys() {
     this.root.addEventListener("keydown", event => {
-      const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && from.type !== "range");
+      const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && (from.type !== "range" || from.dataset.kvKeys === "own"));
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (typing) { if (event.key === "Escape") this.focusRoot(event); return; }
       if (from?.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) return;

@@ -23,7 +23,7 @@ const bytes = n => {
   const [whole, rest] = fixed(n / size, digits).split(".");
   return `${count(whole)}.${rest} ${unit}`;
 };
-const share = x => x == null ? "–" : `${fixed(100 * x, 0)}%`; // as Python's .0%
+const share = x => x == null ? "–" : `${fixed(100 * x, 0)} %`;
 const percent = x => `${x < 0 ? "−" : "+"}${share(Math.abs(x))}`;
 
 // Index behind the last value that is at most v, in a sorted array.

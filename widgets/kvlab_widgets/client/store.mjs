@@ -82,6 +82,15 @@ class Store {
   derive_audits(d, start) { for (let i = start; i < d.born.length; i++) this.auditOf.set(d.decision[i], i); }
   derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); if (!this.spanOf.has(d.start[i])) this.spanOf.set(d.start[i], i); } }
   derive_phases(d, start) { this.group(this.phaseOf, d.node, start); }
+  derive_decodes(d, start) { for (let i = start; i < d.born.length; i++) d.row.push(-d.worker[i]); }
+  // Below its receiver's bar; a line leads there from the sender's.
+  derive_moves(d, start) {
+    for (let i = start; i < d.born.length; i++) {
+      d.row.push(-d.worker[i] - 0.37); d.from.push(-d.source[i]); d.to.push(-d.worker[i]);
+      d.head.push(d.source[i] < d.worker[i] ? "down" : "up");
+    }
+  }
+  derive_drops(d, start) { for (let i = start; i < d.born.length; i++) d.row.push(-d.worker[i] + 0.38); }
   derive_memory(d, start) { this.group(this.memoryOf, d.worker, start); }
   derive_placements(d, start) { this.group(this.placementOf, d.segment, start); }
   group(map, keys, start) { for (let i = start; i < keys.length; i++) (map.get(keys[i]) ?? map.set(keys[i], []).get(keys[i])).push(i); }
