@@ -128,13 +128,13 @@ def test_of_ten_thousand_states_a_page_is_shown_that_can_be_told_apart(page: boo
 
 def test_pages_turn_by_button_and_a_step_returns_to_the_cursor(shown: Any) -> None:
     view = shown("huge")
-    start = of_graph(view, "g.start")
+    start = of_graph(view, "g.pages.start")
     press(view, "earlier")
-    assert of_graph(view, "g.start + g.span") == pytest.approx(start, abs=1)
+    assert of_graph(view, "g.pages.start + g.pages.span") == pytest.approx(start, abs=1)
     assert not of_graph(view, "g.inside(root.kvlab.newest)")
     assert of_graph(view, "g.layers.find(l => l.table === 'marks').base.indices.length") > 20
     press(view, "later")
-    assert of_graph(view, "g.start") == pytest.approx(start, abs=1)
+    assert of_graph(view, "g.pages.start") == pytest.approx(start, abs=1)
     press(view, "earlier")
     view.root.focus()
     view.page.keyboard.press("ArrowLeft")
@@ -452,7 +452,7 @@ def test_a_small_run_is_shown_whole_without_what_only_many_need(name: str, shown
     for k in (n, 0, n // 2, n):
         view.move(k)
         assert view.text("shown") == ""
-        assert of_graph(view, "g.whole && !g.grouped")
+        assert of_graph(view, "g.pages.whole && !g.pages.grouped")
     assert of_graph(view, f"{DRAWN}.length") == of_graph(view, "s.nodes.u.length") > 0
     for button in ("earlier", "pages", "chains", "expand"):
         assert view.page.locator(f'[data-kv="{button}"]').is_hidden()
@@ -469,5 +469,5 @@ def test_more_lanes_than_fit_are_named_and_follow_the_cursor(shown: Any, runs: A
         assert of_graph(view, "g.inside(root.kvlab.newest)")
         assert re.search(r"\d+ of 60 lanes", view.text("shown"))
         assert len(of_graph(view, DRAWN)) <= CAP["cell"]
-        tops.add(of_graph(view, "g.top"))
+        tops.add(of_graph(view, "g.pages.top"))
     assert len(tops) > 1

@@ -20,3 +20,36 @@ const kinOf = (store, node, which, steps) => {
   }
   return [...found].sort((a, b) => a - b);
 };
+
+class Finding {
+  constructor(graph) { Object.assign(this, { graph, matches: null, text: null }); }
+  // Show the states that `text` means; asked again, the next of them. Returns whether there are any.
+  find(text) {
+    const { client, store, pages } = this.graph, { born } = store.nodes, found = statesMeant(store, text);
+    const one = found.length === 1 ? found[0] : found.find(i => store.nodes.id[i] === text);
+    if (one != null) { this.forget(); client.moveTo(Math.max(client.k, born[one])); client.select(one); return true; }
+    if (this.matches && this.text === text) {
+      const all = [...this.matches], next = all[(all.indexOf(client.selected) + 1) % all.length];
+      client.moveTo(Math.max(client.k, born[next])); client.select(next);
+      return true;
+    }
+    if (!found.length) return false;
+    Object.assign(this, { matches: new Set(found), text });
+    if (born[found[0]] > client.k) client.moveTo(born[found[0]]);
+    client.select(null);
+    if (!found.some(i => born[i] <= client.k && pages.inside(i))) pages.lookAt(found.findLast(i => born[i] <= client.k));
+    return true;
+  }
+  forget() {
+    if (!this.matches) return;
+    Object.assign(this, { matches: null, text: null });
+    this.graph.chosen();
+    this.graph.client.draw(true);
+  }
+  // What the head says about it.
+  told(k) {
+    if (!this.matches) return "";
+    const { born } = this.graph.store.nodes, now = [...this.matches].filter(i => born[i] <= k).length, later = this.matches.size - now;
+    return `${count(now)} match ${this.text}${later ? `, ${count(later)} later` : ""}`;
+  }
+}

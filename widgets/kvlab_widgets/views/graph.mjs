@@ -1,10 +1,11 @@
 const NEAR = 18; // px within which a pointer means a state
-const COLUMN = 26, LANE = 22, GAP = 9, REACH = 20; // px: least between layers, between lanes, from a state to its lines, of their curves
 
 class GraphView extends Panel {
   constructor(client, parts) {
     super(client, parts);
-    Object.assign(this, { start: 0, span: 3, top: 0, all: false, matches: null, layers: client.layersOf("graph"), tip: 0 });
+    Object.assign(this, { layers: client.layersOf("graph"), tip: 0 });
+    this.pages = new Pages(this);
+    this.finding = new Finding(this);
     this.groups = new Groups(this);
     this.over = new Above(this);
     this.overview = new Overview(this, parts);
@@ -23,12 +24,17 @@ class GraphView extends Panel {
         button("time", "time", "x: time at which a state was begun")}</span>`;
   }
   ui(name) { return this.client.at(this.head).querySelector(`[data-kv=${name}]`); }
+  get grouped() { return this.pages.grouped; }
+  get matches() { return this.finding.matches; }
+  inside(node) { return this.pages.inside(node); }
+  find(text) { return this.finding.find(text); }
+  forget() { this.pages.held = false; this.finding.forget(); }
   frame() { return this.client.frame(this.figure); }
   mount() {
     super.mount();
-    const acts = {
+    const { pages } = this, acts = {
       layer: () => this.measureBy("layer"), time: () => this.measureBy("time"), pages: () => this.showAll(false), all: () => this.showAll(true),
-      earlier: () => this.goTo(this.start - this.span / 2), later: () => this.goTo(this.start + this.span * 1.5),
+      earlier: () => pages.goTo(pages.start - pages.span / 2), later: () => pages.goTo(pages.start + pages.span * 1.5),
       chains: () => this.fold(!this.places.folded), expand: () => this.expand(this.client.selected),
     };
     for (const [name, act] of Object.entries(acts)) this.ui(name).onclick = act;
@@ -47,18 +53,18 @@ class GraphView extends Panel {
   }
   // What the buttons say about themselves.
   press() {
-    const { places } = this, many = this.store.nodes.born.length > this.cap;
-    const pressed = { layer: !this.time, time: this.time, pages: !this.all, all: this.all, chains: places.folded };
+    const { places, pages } = this, many = this.store.nodes.born.length > this.cap;
+    const pressed = { layer: !this.time, time: this.time, pages: !pages.all, all: pages.all, chains: places.folded };
     for (const [name, is] of Object.entries(pressed)) this.ui(name).setAttribute("aria-pressed", is);
     this.ui("chains").hidden = this.time || !(many || places.folded);
-    this.ui("pages").parentElement.hidden = this.ui("earlier").parentElement.hidden = this.page >= this.total;
-    for (const name of ["earlier", "later"]) this.ui(name).disabled = this.whole;
+    this.ui("pages").parentElement.hidden = this.ui("earlier").parentElement.hidden = pages.page >= pages.total;
+    for (const name of ["earlier", "later"]) this.ui(name).disabled = pages.whole;
     const { selected } = this.client, unit = selected == null || this.grouped ? null : places.unit(selected);
     this.ui("expand").hidden = !unit;
     if (unit) this.ui("expand").textContent = this.ui("expand").ariaLabel = `expand ×${unit.cells.length}`;
   }
   measureBy(by) { if (by !== this.places.by) { this.places.by = by; this.again(); } }
-  showAll(all) { if (all !== this.all) { this.all = all; this.again(); } }
+  showAll(all) { if (all !== this.pages.all) { this.pages.all = all; this.again(); } }
   fold(folded) { Object.assign(this.places, { folded, opened: new Set() }); this.again(); }
   expand(node) {
     this.places.opened.add(this.places.unit(node).cells[0]);
@@ -68,130 +74,55 @@ class GraphView extends Panel {
   // Everything stands elsewhere: place, measure and draw again, around the cursor.
   again() {
     this.places.again();
-    Object.assign(this, { held: false, start: 0 });
+    Object.assign(this.pages, { held: false, start: 0 });
     this.figure.below[0].visible = this.time;
+    this.named = null;
     this.reshape(true);
     this.client.moveTo(this.client.k, true);
+    this.client.draw(true); // once an axis that comes or goes has taken its place
   }
 
-  // -- the window
   reshape(again = false) {
-    const { store, places } = this, { lanes, nodes } = store, n = lanes.length, shown = this.shownLanes;
-    const axis = this.figure.left[0];
-    if (this.named !== n) {
-      this.named = n;
-      axis.ticker.ticks = lanes.map((_, i) => -i);
-      axis.major_label_overrides = new Map(lanes.map((lane, i) => [-i, lane.length > 13 ? `${lane.slice(0, 12)}…` : lane]));
-      const bands = lanes.map((_, i) => i).filter(i => i % 2);
-      fill(this.lanes, { y0: bands.map(i => -i - 0.5), y1: bands.map(i => -i + 0.5) });
-      this.top = 0;
-      between(this.figure.y_range, -shown + 0.3, 0.7);
-    }
+    const { places, pages, store: { nodes } } = this;
+    this.nameLanes();
     // Decided once: what is watched from its start is not folded under the watcher's eyes.
     if (this.met == null && nodes.born.length) { this.met = true; if (nodes.born.length > this.cap) { places.folded = true; places.again(); } }
-    this.measure();
-    this.overview.reshape(-this.pad(this.total), this.total + this.pad(this.total), again);
-    const { blank } = this;
-    if (again || blank || this.span !== this.turnedSpan || this.crowded() !== this.grouped) this.turn(this.start);
+    const { blank } = pages.measure();
+    this.overview.reshape(-pages.pad(pages.total), pages.total + pages.pad(pages.total), again);
+    if (again || pages.changed) pages.turn(pages.start);
     if (blank && !again && this.client.root.dataset.kvReady) this.client.moveTo(this.client.k, true);
     this.client.put(this.key, `<div class="legend key-row">${this.keys}</div>`);
     this.press();
   }
-  get shownLanes() { return Math.min(this.store.lanes.length, Math.max(4, Math.floor(this.frame().bbox.height / LANE))); }
-  pad(span) { return this.time ? span * 0.03 : 0.6; }
-  // How much of x is shown at once: so much that states are COLUMN px apart, and no more of them than the cap.
-  measure() {
-    const { places } = this, { width } = this.frame().bbox, lanes = Math.max(1, this.shownLanes), n = places.into.size;
-    const room = Math.max(4, Math.min(Math.floor(width / COLUMN), Math.floor(this.cap / lanes)));
-    this.total = this.time ? Math.max(places.last, 1e-3) : Math.max(3, places.last);
-    if (this.time && this.client.running) this.total = round125(this.total);
-    this.page = !this.time ? (places.last < room ? this.total : room) : n <= room * lanes ? this.total : Math.min(this.total, round125(this.total * room * lanes / n * 0.4));
-    this.whole = this.all || this.page >= this.total;
-    this.span = this.whole ? this.total : this.page;
-    this.groups.measure(this.span, width, Math.floor(this.cap / lanes));
-    const unit = (this.span + 2 * this.pad(this.span)) / Math.max(300, width), gap = GAP * unit;
-    if (gap > places.gap * 1.5 || gap < places.gap / 1.5) {
-      Object.assign(places, { gap, reach: this.time ? REACH * unit : 0.75 });
-      places.redraw();
-      this.blank = true;
-    }
-  }
-  // Show the window that begins at `start`.
-  turn(start) {
-    this.start = this.turned = this.whole ? 0 : Math.max(0, start);
-    this.turnedSpan = this.span;
-    const pad = this.pad(this.span), low = this.start - pad, high = this.start + this.span + pad;
-    between(this.figure.x_range, low, high);
-    this.window = this.whole ? [-Infinity, Infinity] : [low - 0.1 * pad, high];
-    this.grouped = this.crowded();
-    for (const layer of this.layers) {
-      const hidden = this.grouped || (this.time && layer.table.startsWith("plan"));
-      layer.columns = hidden ? [Infinity, -Infinity] : this.window; layer.moved = true;
-      if (this.blank) layer.blank();
-    }
-    this.blank = false;
-    this.overview.window(low, high);
-  }
-  inside(node) { const { u, y } = this.store.nodes; return u[node] >= this.window[0] && u[node] <= this.window[1] && -y[node] >= this.top && -y[node] < this.top + this.shownLanes; }
-  // More states in the window than can be told apart.
-  crowded() {
-    if (!this.time) return this.all && this.page < this.total;
-    if (!this.all && this.whole) return false;
-    const { u } = this.store.nodes, [low, high] = this.window, inside = u.filter(x => x >= low && x <= high);
-    return inside.length > this.cap;
-  }
-  // Turn the page if the cursor left it, unless somebody looks elsewhere.
-  follow(x) {
-    const { start, span } = this, here = x >= start && x <= start + span - (this.time ? 0 : 1);
-    if (here) this.held = false;
-    const wanted = here || this.held ? start : Math.max(0, this.time ? x - span * 0.82 : Math.round(x - span * 0.82));
-    if (wanted !== this.turned || this.blank) this.turn(wanted);
-  }
-  // Look at x, and at a lane, until the cursor moves.
-  goTo(x, y) {
-    const start = Math.max(0, Math.min(this.total + 1 - this.span, x - this.span / 2));
-    this.turn(this.time ? start : Math.round(start));
-    if (y != null) this.turnLanes(y);
-    this.held = true;
-    this.client.moveTo(this.client.k, true);
-  }
-  lookAt(node) { this.goTo(this.store.nodes.u[node], this.store.nodes.y[node]); }
-  turnLanes(y) {
-    const n = this.store.lanes.length, shown = this.shownLanes;
-    if (shown === n || (-y >= this.top && -y < this.top + shown)) return;
-    this.top = Math.max(0, Math.min(n - shown, -y - (shown >> 1)));
-    between(this.figure.y_range, -this.top - shown + 0.3, -this.top + 0.7);
-    for (const layer of this.layers) { layer.lanes = [-this.top - shown + 0.5, -this.top + 0.5]; layer.moved = true; }
+  nameLanes() {
+    const { lanes } = this.store, n = lanes.length, axis = this.figure.left[0];
+    if (this.named === n) return;
+    this.named = n;
+    axis.ticker.ticks = lanes.map((_, i) => -i);
+    axis.major_label_overrides = new Map(lanes.map((lane, i) => [-i, lane.length > 13 ? `${lane.slice(0, 12)}…` : lane]));
+    const bands = lanes.map((_, i) => i).filter(i => i % 2);
+    fill(this.lanes, { y0: bands.map(i => -i - 0.5), y1: bands.map(i => -i + 0.5) });
+    this.pages.showLanes(0);
   }
 
   // -- the cursor
   show(k, before, again) {
-    const row = this.client.newest, { nodes } = this.store;
+    const row = this.client.newest, { pages, store: { nodes } } = this;
     // A step lets go of the window; that more came in does not.
-    if (before >= 0 && k !== before && !(before === this.tip && k === this.store.n)) this.held = false;
+    if (before >= 0 && k !== before && !(before === this.tip && k === this.store.n)) pages.held = false;
     this.tip = this.store.n;
-    if (row >= 0 && !this.held) this.turnLanes(nodes.y[row]);
-    if (!this.whole || this.blank) this.follow(row < 0 ? 0 : nodes.u[row]);
+    if (row >= 0 && !pages.held) pages.turnLanes(nodes.y[row]);
+    if (!pages.whole || pages.blank) pages.follow(row < 0 ? 0 : nodes.u[row]);
     this.over.show(row);
   }
   later(k, again) {
-    const { newest } = this.client, { nodes } = this.store;
+    const { pages, finding, client: { newest }, store: { nodes } } = this;
     if (again) this.client.put(this.key, `<div class="legend key-row">${this.keys}</div>`);
     if (this.grouped) this.groups.show(k); else this.groups.clear();
+    if (again) this.over.show(newest);
     this.overview.cursor(newest < 0 ? 0 : nodes.u[newest]);
     this.over.chains(k);
-    this.note(k);
-  }
-  // How many of how many are shown, and how many match.
-  note(k) {
-    const end = this.store.alive("nodes", k), lanes = this.store.lanes.length, told = [];
-    let shown = 0, match = 0;
-    for (let i = 0; i < end; i++) { if (this.inside(i)) shown++; if (this.matches?.has(i)) match++; }
-    told.push(shown < end || this.grouped ? `${count(shown)} of ${count(end)} shown${this.grouped ? ", grouped" : ""}` : "");
-    if (this.shownLanes < lanes) told.push(`${this.shownLanes} of ${lanes} lanes`);
-    if (this.matches) told.push(`${match} match ${this.sought}${match < this.matches.size ? `, ${count(this.matches.size - match)} later` : ""}`);
-    const text = told.filter(Boolean).join(" · ");
-    const place = this.ui("shown");
+    const place = this.ui("shown"), text = [pages.told(k), finding.told(k)].filter(Boolean).join(" · ");
     if (place && place.textContent !== text) place.textContent = place.title = text;
   }
   get keys() {
@@ -207,35 +138,9 @@ class GraphView extends Panel {
         if (glyph.fill_alpha) glyph.fill_alpha = { value: alpha };
       }
     }
-    if (selected != null && this.store.born("nodes", selected, k) && !this.inside(selected)) this.lookAt(selected);
+    if (selected != null && this.store.born("nodes", selected, k) && !this.inside(selected)) this.pages.lookAt(selected);
     this.press();
     this.over.show(newest);
-  }
-
-  // -- what is looked for
-  // Show the states that `text` means; asked again, the next of them. Returns whether there are any.
-  find(text) {
-    const { client, store } = this, { born } = store.nodes, found = statesMeant(store, text);
-    const one = found.length === 1 ? found[0] : found.find(i => store.nodes.id[i] === text);
-    if (one != null) { this.forget(); client.moveTo(Math.max(client.k, born[one])); client.select(one); return true; }
-    if (this.matches && this.sought === text) {
-      const all = [...this.matches], next = all[(all.indexOf(client.selected) + 1) % all.length];
-      client.moveTo(Math.max(client.k, born[next])); client.select(next);
-      return true;
-    }
-    if (!found.length) return false;
-    Object.assign(this, { matches: new Set(found), sought: text });
-    if (born[found[0]] > client.k) client.moveTo(born[found[0]]);
-    client.select(null);
-    if (!found.some(i => born[i] <= client.k && this.inside(i))) this.lookAt(found.findLast(i => born[i] <= client.k));
-    return true;
-  }
-  forget() {
-    this.held = false;
-    if (!this.matches) return;
-    Object.assign(this, { matches: null, sought: null });
-    this.chosen();
-    this.client.draw(true);
   }
 
   // Where a state is drawn.
@@ -268,9 +173,9 @@ class GraphView extends Panel {
   click(px, py) {
     if (this.grouped) {
       const x = this.frame().x_scale.invert(px);
-      this.all = false;
+      this.pages.all = false;
       this.again();
-      return this.goTo(x);
+      return this.pages.goTo(x);
     }
     const node = this.nodeAt(px, py);
     if (node != null && this.places.unit(node)) this.expand(node); else this.client.select(node);
