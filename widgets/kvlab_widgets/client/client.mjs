@@ -42,8 +42,6 @@ class Client {
     this.keys();
     this.fields();
     const first = this.told.packed ? await inflate(this.told.packed) : null;
-    const columns = [...(first?.tables.plan?.x ?? []), ...(first?.tables.nodes?.x ?? [])];
-    this.store.gap = this.views[0].gap(columns.reduce((most, x) => Math.max(most, x), 3) + 1);
     if (first) this.store.append(first);
     this.reshape();
     this.moveTo(this.told.meta.start ?? this.store.n, true);
@@ -125,19 +123,20 @@ class Client {
     this.root.addEventListener("keydown", event => {
       const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && (from.type !== "range" || from.dataset.kvKeys === "own"));
       if (event.ctrlKey || event.metaKey || event.altKey) return;
-      if (typing) { if (event.key === "Escape") this.focusRoot(event); return; }
+      if (typing) { if (event.key === "Escape") { from.value = ""; this.forget(); this.focusRoot(event); } return; }
       if (from?.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) return;
       const act = {
         ArrowRight: () => this.step(1, event.shiftKey ? "turn" : this.unit), ArrowLeft: () => this.step(-1, event.shiftKey ? "turn" : this.unit),
         Home: () => this.moveTo(0), End: () => this.moveTo(this.store.n), " ": () => this.play(),
         "]": () => this.step(1, "decision"), "[": () => this.step(-1, "decision"), "/": () => this.bar.ui("search").focus(),
-        "?": () => this.bar.help(), Escape: () => { this.bar.ui("keys").hidden = true; this.select(null); },
+        "?": () => this.bar.help(), Escape: () => { this.bar.ui("keys").hidden = true; this.forget(); this.select(null); },
       }[event.key];
       if (!act || (event.key === " " && from?.tagName === "BUTTON")) return;
       event.preventDefault(); event.stopPropagation();
       act();
     }, true);
   }
+  forget() { for (const view of this.views) view.forget?.(); }
   // What is typed into a field reaches the field, and nothing around the inspector.
   fields() { this.root.addEventListener("keydown", event => event.stopPropagation()); }
   focusRoot(event) { event.preventDefault(); event.stopPropagation(); this.root.focus(); }
