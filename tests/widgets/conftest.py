@@ -32,7 +32,9 @@ def _module(name: str, path: Path) -> ModuleType:
 @pytest.fixture(scope="session")
 def generate() -> ModuleType:
     """Generated runs."""
-    return _module("kvlab_tests_generate", HERE / "generate.py")
+    from kvlab_widgets.bench import generated
+
+    return generated
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ class Teller:
         self._numbers: dict[str, int] = {}
 
     def tell(self, kind: Kind, source: str = "conductor", **values: Any) -> None:
+        """``kind`` happened at ``source``, now."""
         number = self._numbers.get(source, 0)
         self._numbers[source] = number + 1
         self.events.append(Event(kind, START_NS + round(self.seconds * 1e9), source, number, **values))
@@ -39,7 +40,7 @@ class Teller:
 
 def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int = 240, seed: int = 3) -> list[Event]:
     """Events of a run of ``n_states`` states, of which about ``alive`` are resident at a time."""
-    chance, teller = random.Random(seed), Teller()
+    chance, teller = random.Random(seed), Teller()  # noqa: S311  the same run every time
     names = [AGENTS[i] if i < len(AGENTS) else f"agent-{i}" for i in range(agents)]
     places = [f"w{i}" for i in range(workers)]
     detail = {"name": "generated", "flow": "state", "lab": {"workers": places, "cost": COST}, "policy": "cheapest",
