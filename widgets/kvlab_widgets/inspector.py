@@ -29,7 +29,7 @@ SIDE = {"cell": 388, "page": 560}
 
 _FOLDER = Path(__file__).parent
 _MODULES = (
-    *(f"client/{name}.mjs" for name in ("format", "layer", "store", "panel", "transport")),
+    *(f"client/{name}.mjs" for name in ("format", "columns", "layer", "store", "panel", "transport")),
     *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
     "client/client.mjs",
 )
@@ -66,7 +66,7 @@ class Inspector:
 
     def __init__(
         self,
-        packed: str,
+        packed: bytes,
         *,
         page: bool,
         live: bool = False,
