@@ -86,7 +86,8 @@ class Shown:
         """States in the window of the graph."""
         told = """root => { const { told, store, k } = root.kvlab, { x_range: x, y_range: y } = told.views.graph.figure;
                   const { nodes: n } = store, end = store.alive("nodes", k);
-                  return n.x.filter((at, i) => i < end && at >= x.start && at <= x.end && n.y[i] >= y.start && n.y[i] <= y.end).length }"""
+                  const within = (at, range) => at >= range.start && at <= range.end;
+                  return n.x.filter((at, i) => i < end && within(at, x) && within(n.y[i], y)).length }"""
         return int(self.root.evaluate(told))
 
     def move(self, k: int) -> None:
