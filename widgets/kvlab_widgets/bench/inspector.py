@@ -172,7 +172,7 @@ def _until_done(shown: Shown, future: Any) -> None:
 
 def _all_shown(shown: Shown, n_events: int) -> None:
     held = shown.wait_for(n_events, WAIT_SECONDS)
-    require(held >= n_events, f"{n_events} events were told, {held} are on the page", told=n_events, held=held)
+    require(held >= n_events, f"{n_events} events were told, {held} are on the page", n_events=n_events, held=held)
     shown.page.wait_for_timeout(300)
 
 
