@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     _end_orderly()
     try:
-        if chosen.command in (_bench_engine, _bench_handoff, _bench_crossover):
+        if chosen.command in (_bench_engine, _bench_handoff, _bench_crossover, _bench_inspector):
             require_writable(chosen.out, "results", "--out names a folder")
         code = int(chosen.command(chosen) or 0)
         sys.stdout.flush()
@@ -168,6 +168,10 @@ def _add_bench_commands(commands: Any) -> None:
     handoff.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
     handoff.add_argument("--quick", action="store_true", help="three rounds instead of eleven")
     handoff.set_defaults(command=_bench_handoff)
+    inspector = actions.add_parser("inspector", help="the inspector in a browser: stepping, following, opening")
+    inspector.add_argument("--out", type=Path, required=True, metavar="DIR")
+    inspector.add_argument("--quick", action="store_true", help="a small run, each once: to see that it works")
+    inspector.set_defaults(command=_bench_inspector)
 
 
 def _add_worker_command(commands: Any) -> None:
@@ -301,6 +305,13 @@ def _bench_handoff(chosen: argparse.Namespace) -> None:
     from kvlab.bench.handoff import run
 
     run(chosen.out, chosen.model, quick=chosen.quick)
+    print(chosen.out / "summary.json")
+
+
+def _bench_inspector(chosen: argparse.Namespace) -> None:
+    from kvlab.display.views import view
+
+    view("bench", chosen.out, quick=chosen.quick)
     print(chosen.out / "summary.json")
 
 

@@ -38,7 +38,9 @@ def jupyter_server() -> ModuleType:
 @pytest.fixture(scope="session")
 def generate() -> ModuleType:
     """Generated runs."""
-    return _module("kvlab_tests_generate", HERE / "generate.py")
+    from kvlab_widgets.bench import generated
+
+    return generated
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,10 @@ SIDE = {"cell": 388, "page": 560}
 
 _FOLDER = Path(__file__).parent
 _MODULES = (
-    *(f"client/{name}.mjs" for name in ("format", "layer", "store", "panel", "roads", "notice", "transport")),
+    *(
+        f"client/{name}.mjs"
+        for name in ("format", "columns", "layer", "store", "panel", "roads", "notice", "transport")
+    ),
     *(f"views/{name}.mjs" for name in ("places", "finding", "groups", "overview", "above", "pages")),
     *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
     "client/client.mjs",
@@ -67,7 +70,7 @@ class Inspector:
 
     def __init__(
         self,
-        packed: str,
+        packed: bytes,
         *,
         page: bool,
         live: bool = False,

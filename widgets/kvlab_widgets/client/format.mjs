@@ -24,7 +24,7 @@ const bytes = n => {
   return `${count(whole)}.${rest} ${unit}`;
 };
 const share = x => x == null ? "–" : `${fixed(100 * x, 0)} %`;
-const percent = x => `${x < 0 ? "−" : "+"}${share(Math.abs(x))}`;
+const percent = x => x == null ? "–" : `${x < 0 ? "−" : "+"}${share(Math.abs(x))}`;
 
 // Index behind the last value that is at most v, in a sorted array.
 const upper = (sorted, v, end = sorted.length) => {

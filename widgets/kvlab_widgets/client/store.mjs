@@ -1,8 +1,9 @@
 // The run's rows in the browser. They only grow: a snapshot first, then a batch whenever something happened.
-const inflate = async text => {
-  const binary = Uint8Array.from(atob(text), c => c.charCodeAt(0));
-  const stream = new Blob([binary]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return JSON.parse(await new Response(stream).text());
+const inflate = async packed => {
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const batch = JSON.parse(await new Response(stream).text());
+  batch.tables = tablesOf(batch.tables);
+  return batch;
 };
 
 class Store {
