@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,8 +38,8 @@ END = "folder.log.append(events[120:]); folder.complete()"
 
 
 @pytest.fixture(scope="module")
-def lab_page(jupyter_server: Any, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A notebook of the cells above in a JupyterLab of its own."""
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a JupyterLab of its own home, on a notebook with the cells above."""
     import nbformat
 
     home = tmp_path_factory.mktemp("home")
@@ -43,8 +48,61 @@ def lab_page(jupyter_server: Any, browser: Any, tmp_path_factory: pytest.TempPat
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     )
     nbformat.write(book, home / "live.ipynb")
-    with jupyter_server.serving(home, "live.ipynb") as url, jupyter_server.page_of(browser, url) as page:
-        yield page
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = os.pathsep.join(str(path) for path in (HERE.parents[1], HERE.parents[1] / "widgets"))
+    environment = {**os.environ, "HOME": str(home), "PYTHONPATH": where, "JUPYTER_PLATFORM_DIRS": "0"}
+    environment = {
+        name: value for name, value in environment.items() if not name.startswith("JUPYTER_") or "PLATFORM" in name
+    }
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=",
+        "--ServerApp.port_retries=0", f"--ServerApp.root_dir={home}", "--LabApp.expose_app_in_browser=True",
+        "--allow-root", "--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]  # fmt: skip
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, cwd=home, stdout=log, stderr=log)
+    base = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"{base}/api", timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, (home / "log").read_text()
+                time.sleep(0.2)
+        yield f"{base}/lab/tree/live.ipynb"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def lab_page(jupyter: str, browser: Any) -> Iterator[Any]:
+    """The notebook, open, its kernel idle."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.requests, page.errors = [], []
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.goto(jupyter)
+    page.wait_for_function("() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
+                           timeout=90_000)  # fmt: skip
+    yield page
+    context.close()
+
+
+def run_cell(page: Any, index: int, *, wait: bool = True) -> None:
+    page.evaluate(
+        """i => { const book = jupyterapp.shell.currentWidget; book.content.activeCellIndex = i; book.content.deselectAll();
+                  jupyterapp.commands.execute('notebook:run-cell'); return 1 }""",
+        index,
+    )
+    if wait:
+        done = """i => { const model = jupyterapp.shell.currentWidget.content.widgets[i].model;
+                       return model.executionState === 'idle' && model.executionCount }"""
+        page.wait_for_function(done, arg=index, timeout=60_000)
 
 
 def held(page: Any) -> int:
@@ -59,8 +117,8 @@ def until(page: Any, told: Callable[[], bool], seconds: float = 20) -> None:
         page.wait_for_timeout(100)
 
 
-def test_a_live_run_in_a_cell(lab_page: Any, jupyter_server: Any) -> None:
-    page, run_cell = lab_page, jupyter_server.run_cell
+def test_a_live_run_in_a_cell(lab_page: Any) -> None:
+    page = lab_page
     run_cell(page, 0)
     run_cell(page, 1)
     page.wait_for_selector(f'{INSPECTOR}[data-kv-ready="1"]', timeout=30_000)
@@ -107,5 +165,7 @@ def test_a_live_run_in_a_cell(lab_page: Any, jupyter_server: Any) -> None:
     frame.locator(f'{INSPECTOR}[data-kv-ready="1"]').wait_for(timeout=30_000)
     # The copy begins where the person was: at the second moment.
     assert frame.locator('[data-kv="status"]').inner_text().endswith("ahead")
-    assert jupyter_server.foreign(page) == []
+    assert [
+        url for url in page.requests if not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))
+    ] == []
     assert page.errors == []
