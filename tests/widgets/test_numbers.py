@@ -45,6 +45,7 @@ READ = """async (root, tables) => {
     for (const name of tables) found[name] = cells(client.at(view(name).table)?.querySelector("table"));
     if (!tables.length) {
       found.events = cells(client.at(view("events").rows)?.querySelector("table"));
+      found.dots = client.layersOf("quality").reduce((n, layer) => n + layer.base.indices.length + layer.fresh.indices.length, 0);
       found.inequality = text(view("decision").rows, "inequality");
       for (const [name, place] of [["quality", view("quality").told], ["card", view("lineage").card]]) {
         const facts = [...client.at(place)?.querySelectorAll("dt") ?? []];
@@ -303,6 +304,7 @@ def test_every_moment_is_the_stores(which: str, request: Any, opened: Any, tmp_p
         assert _ordered(decided) == _ordered(moments.decision()), (k, said)
         assert beside["events"][1:] == moments.events_shown(beside["events"][1:]), (k, said)
         assert beside["inequality"] == moments.inequality(), (k, said)
+        assert beside["dots"] == len(moments.quality()), (k, said)
         if moments.quality():
             assert beside["quality"] == moments.quality_told(), (k, said)
         if moments.states:

@@ -50,7 +50,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "decisions": ("born", "edge", "source", "target", "x1", "y1", "tokens", "chosen", "worker", "reason", "policy",
                   "predicted", "bytes", "alternatives", "inequality", "seen"),
     "actuals": ("born", "decision", "how", "worker", "seconds", "predicted", "bytes", "terms", "because", "inequality",
-                "kept", "off", "reused", "miss"),
+                "kept", "error", "reused", "miss"),
     "audits": ("born", "decision", "roads", "regret", "inequality"),
     "starts": ("born", "worker", "t0", "op", "agent"),
     "spans": ("born", "start", "worker", "t0", "t1", "how", "op", "agent", "seconds"),
@@ -303,7 +303,7 @@ class RunRows:
             "actuals", born=seq, decision=decision, how=how, worker=self._number("workers", row["actual_worker"]),
             seconds=row["actual_seconds"], predicted=row["predicted_seconds"], bytes=row["actual_nbytes"] or 0,
             terms=json.loads(row["actual_terms"] or "{}"), because=row["because"] or "",
-            inequality=told[1] if len(told) > 1 else "", kept=int(kept), off=_off(row),
+            inequality=told[1] if len(told) > 1 else "", kept=int(kept), error=_error(row),
             reused=reused_tokens(self.world, row), miss=miss_of(row) or "",
         )  # fmt: skip
         if not kept:
@@ -440,7 +440,7 @@ def _code(how: Any) -> int:
     return DECISIONS.index(how) if how in DECISIONS else len(DECISIONS)
 
 
-def _off(row: Mapping[str, Any]) -> float | None:
+def _error(row: Mapping[str, Any]) -> float | None:
     """By how much of it the prediction was missed."""
     predicted, actual = row["predicted_seconds"], row["actual_seconds"]
     return actual / predicted - 1 if predicted and actual is not None else None

@@ -93,7 +93,7 @@ class DecisionView extends Panel {
   after() {
     const { actuals: a, audits } = this.store, i = this.actual;
     if (i < 0) return `<p class="muted">Not carried out yet.</p>`;
-    const off = a.off[i];
+    const off = a.error[i];
     const took = a.kept[i] ? `Took ${seconds(a.seconds[i])}${off == null ? "" : `, predicted ${seconds(a.predicted[i])} (${percent(off)})`}.`
       : `Planned ${this.chosen?.how ?? "otherwise"}, did ${this.client.how(a.how[i])} in ${seconds(a.seconds[i])}${a.because[i] ? `, because ${a.because[i].replace(/^planned [^:]*: /, "")}` : ""}.`;
     const regret = this.audit < 0 ? null : audits.regret[this.audit], best = this.best;

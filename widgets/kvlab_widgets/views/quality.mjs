@@ -24,7 +24,7 @@ class QualityView extends Panel {
     for (let i = this.store.alive("actuals", k) - 1; i >= 0 && rows.length < 300; i--) {
       const audit = this.store.auditOf.get(a.decision[i]), regret = this.store.born("audits", audit, k) ? this.store.audits.regret[audit] : null;
       rows.push([d.edge[a.decision[i]], this.client.how(d.chosen[a.decision[i]]), this.client.how(a.how[i]), seconds(a.predicted[i]), seconds(a.seconds[i]),
-        a.kept[i] ? percent(a.off[i]) : "–", share(regret), a.because[i]]);
+        a.kept[i] ? percent(a.error[i]) : "–", share(regret), a.because[i]]);
     }
     return { head: ["edge", "planned", "did", "predicted", "actual", "off by", "regret", "because"], rows, numeric: [3, 4, 5, 6] };
   }
@@ -38,7 +38,7 @@ const qualityAt = (store, k) => {
   const done = store.alive("actuals", k), errors = [], regrets = audits.regret.slice(0, store.alive("audits", k)).filter(regret => regret != null), misses = { "prefix differs": lost.length };
   let kept = 0, reused = 0, reachable = lost.reduce((sum, n) => sum + n, 0);
   for (let i = 0; i < done; i++) {
-    if (a.kept[i]) { kept++; if (a.off[i] != null) errors.push(Math.abs(a.off[i])); }
+    if (a.kept[i]) { kept++; if (a.error[i] != null) errors.push(Math.abs(a.error[i])); }
     if (a.reused[i] != null) { reused += a.reused[i]; reachable += d.tokens[a.decision[i]]; }
     if (a.miss[i]) misses[a.miss[i]] = (misses[a.miss[i]] ?? 0) + 1;
   }
