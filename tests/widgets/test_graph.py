@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from kvlab_widgets.export import rows_of, write_page
 from kvlab_widgets.inspector import CAP
+from kvlab_widgets.packing import as_json
+from kvlab_widgets.rows import RunRows
 
 import kvlab
 from kvlab.display.quantities import count_text
 from kvlab.store.events import Kind
+from kvlab.store.rows import events_of
 
 pytestmark = pytest.mark.browser
 
@@ -189,8 +192,6 @@ def test_the_strip_counts_all_states_and_a_click_moves_the_window(shown: Any) ->
 def _begun(run: Any) -> dict[str, float]:
     """When each state was begun: when its edge was decided, else when it was made."""
     began, seconds, latest = {}, run.at(1).run["started_ns"], 0.0
-    from kvlab.store.rows import events_of
-
     for _, event in events_of(run.events):
         latest = max(latest, (event.time_ns - seconds) / 1e9)
         if event.kind is Kind.DECISION:
@@ -225,19 +226,29 @@ def test_x_is_layer_or_time_and_both_only_grow(name: str, shown: Any, runs: Any)
     assert view.errors == []
 
 
-def test_what_was_placed_stays_when_more_comes(shown: Any) -> None:
-    placed = {}
-    for name in ("half", "huge"):
-        view = shown(name)
-        press(view, "time")
-        times = of_graph(view, "s.nodes.u")
-        press(view, "layer")
+@pytest.mark.parametrize("mode", ["layer", "time", "chains"])
+def test_what_comes_later_moves_nothing(mode: str, shown: Any, runs: Any) -> None:
+    events = [event for _, event in events_of(runs["huge"].events)]
+    rows = RunRows()
+    rows.feed(events[: len(events) // 2])
+    rows.take()
+    view = shown("half")
+    if mode != "chains":
         press(view, "chains")
-        placed[name] = times, of_graph(view, "s.nodes.u")
-        view.close()
-    for half, whole in zip(placed["half"], placed["huge"], strict=True):
-        assert 4_000 < len(half) < len(whole)
-        assert half == whole[: len(half)]
+        press(view, mode)
+    before = of_graph(view, "s.nodes.u")
+    start = of_graph(view, "g.pages.start")
+    for end in (len(events) // 2 + 1, len(events) // 2 + 700, len(events)):
+        rows.feed(events[rows.n_events : end])
+        view.root.evaluate("(root, text) => root.kvlab.heard(JSON.parse(text))", as_json(rows.take()))
+        view.drawn(end)
+        after = of_graph(view, "s.nodes.u")
+        assert after[: len(before)] == before
+        before = after
+    assert len(before) == N_STATES
+    assert of_graph(view, "g.pages.start") > start
+    assert of_graph(view, "g.inside(root.kvlab.newest)")
+    assert view.errors == []
 
 
 def test_in_time_too_no_more_than_the_cap_is_shown(shown: Any, runs: Any) -> None:
