@@ -50,6 +50,6 @@ class Finding {
   told(k) {
     if (!this.matches) return "";
     const { born } = this.graph.store.nodes, now = [...this.matches].filter(i => born[i] <= k).length, later = this.matches.size - now;
-    return `${count(now)} match ${this.text}${later ? `, ${count(later)} later` : ""}`;
+    return `${count(now)} match ${this.text}${later ? `, ${count(later)} more later` : ""}`;
   }
 }

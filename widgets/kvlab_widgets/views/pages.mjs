@@ -11,8 +11,9 @@ class Pages {
     const room = Math.max(4, Math.min(Math.floor(width / COLUMN), Math.floor(cap / lanes))), fits = time ? places.into.size <= room * lanes : places.last < room;
     this.total = time ? Math.max(places.last, 1e-3) : Math.max(3, places.last);
     if (time && client.running) this.total = round125(this.total);
-    // In time the density changes; a page is so short that most of them hold less than they may.
-    this.page = fits ? this.total : time ? Math.min(this.total, round125(this.total * room * lanes / places.into.size * 0.4)) : room;
+    // In time the density changes; a page is so short that most of them hold less than they may, and keeps its length while a run grows.
+    const fair = this.total * room * lanes / places.into.size;
+    this.page = fits ? this.total : !time ? room : Math.min(this.total, client.running ? round125(fair * 0.4) : fair * 0.85);
     this.whole = this.all || this.page >= this.total;
     this.span = this.whole ? this.total : this.page;
     this.graph.groups.measure(this.span, width, Math.floor(cap / lanes));
