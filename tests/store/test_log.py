@@ -189,7 +189,7 @@ def test_events_wait_for_a_full_batch_or_a_tenth_of_a_second(tmp_path: Path) -> 
 
 
 def test_another_process_follows_a_live_log(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "e.arrows")
+    log = EventLog(tmp_path / "e.arrows", clock=lambda: 0.0)  # nothing grows old
     log.append([note(1), note(2), note(3)])
     log.flush()
     log.append([note(4), note(5)])

@@ -81,11 +81,11 @@ def _events(cases: tuple[Case, ...]) -> Iterator[Event]:
         return Event(kind, START_NS + round(now * 1e9), "conductor", number - 1, **values)
 
     nodes = [
-        {"id": name, "lane": name, "kind": "resume", "max_new_tokens": 8}
+        {"id": name, "lane": name, "kind": "resume", "max_new_tokens": 8, "known_tokens": 24}
         for name in ("paper", *(c.name for c in cases))
     ]
     edges = [{"source": "paper", "target": c.name, "n_tokens": c.n_tokens, "recompute_because": None} for c in cases]
-    nodes.append({"id": "critic", "lane": "critic", "kind": "resume", "max_new_tokens": 8})
+    nodes.append({"id": "critic", "lane": "critic", "kind": "resume", "max_new_tokens": 8, "known_tokens": 24})
     graph = {"name": "decided", "nodes": nodes, "state_edges": [*edges, LOST], "data_edges": [], "warnings": []}
     yield event(Kind.RUN_STARTED, detail={"name": "decided", "flow": "state", "graph": graph, "policy": "cheapest"})
     for worker in ("w0", "w1"):

@@ -40,7 +40,7 @@ def test_a_quick_run_has_every_figure(browser: Any, tmp_path: Path) -> None:
     assert any(name.startswith("layout_ms_") for name in metrics)
     assert {metric["kind"] for metric in metrics.values()} == {"measured"}
     assert metrics["lost_events"]["value"] == 0
-    assert metrics["visible_states@page"]["value"] >= record["environment"]["sizes"]["visible"]
+    assert metrics["visible_states@page"]["value"] >= record["environment"]["sizes"]["page_states"]
     for where in ("page", "lab"):
         floor, graph, every = (
             metrics[f"{name}_ms_p95@{where}"]["value"] for name in ("floor", "graph_step", "all_step")

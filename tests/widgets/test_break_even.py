@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
 
 PER_TOKEN = 46_080
 EXACT = 1e-9
+RATE = 30e6
 KNOBS: tuple[dict[str, Any], ...] = (
     {},
     {"bandwidth": 8.0},
@@ -141,7 +142,7 @@ def test_what_if_says_what_decide_says(knobs: dict[str, Any], run: Any) -> None:
 
 
 def edge_of(n_tokens: int, busy: float = 0.3) -> tuple[Edge, View]:
-    cost = CostModel(PrefillCurve(0.02, 0.0011, 4e-7, 2), DecodeCurve(0.03), Link(0.005, 60e6), 0.002, 0.004)
+    cost = CostModel(PrefillCurve(0.02, 0.0011, 4e-7, 2), DecodeCurve(0.03), Link(0.005, RATE), 0.002, 0.004)
     path = (Piece("a", n_tokens, n_tokens * PER_TOKEN),)
     workers = (WorkerView("w0", "here", frozenset({"a"}), busy, 2), WorkerView("w1", "there", frozenset(), threads=2))
     return Edge("x→y", "x", "y", path, 20), View(workers, cost, mappable=False)
@@ -175,7 +176,7 @@ def test_curves_over_bandwidth_are_those_of_decide(n_tokens: int, run: Any) -> N
         wanted = told(edge, turned(view, bandwidth=10**x / view.cost.frames.bytes_per_second))
         for line in found["lines"]:
             assert line["y"][i] == pytest.approx(wanted[line["how"], line["worker"]][0], rel=EXACT)
-    assert found["here"] == pytest.approx(math.log10(60e6), rel=EXACT)
+    assert found["here"] == pytest.approx(math.log10(RATE), rel=EXACT)
 
 
 @pytest.mark.parametrize("n_tokens", [128, 900, 4000])

@@ -37,17 +37,18 @@ def test_a_column_comes_back(column: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "most"),
+    "column",
     [
-        (list(range(1000, 9000, 8)), 60),
-        ([7, 7, 7, 3] * 400, 80),
-        ([f"s{i} → s{i + 4}: took {i % 7}.50 s" for i in range(1000)], 200),
-        ([[[0, "w1", 0.5]] * 3] * 500, 200),
-        ([i / 1000 for i in range(1000)], 80),
+        list(range(1000, 9000, 8)),
+        [f"s{i} → s{i + 4}: took {i % 7}.50 s" for i in range(1000)],
+        [i / 1000 for i in range(1000)],
     ],
 )
-def test_what_follows_from_other_values_takes_no_room(column: list[Any], most: int) -> None:
-    assert len(zlib.compress(json.dumps(shortened(column)).encode())) < most
+def test_what_runs_on_takes_a_tenth_of_what_deflating_alone_leaves(column: list[Any]) -> None:
+    def size(told: Any) -> int:
+        return len(zlib.compress(json.dumps(told).encode(), 9))
+
+    assert 10 * size(shortened(column)) < size(column)
     assert again(column) == column
 
 

@@ -35,6 +35,9 @@ DIGITS = 12
 LONG = 16
 """Characters of a number that a double may not hold."""
 
+EXACT = 2.0**53
+"""Whole numbers below it are doubles, here and in a browser."""
+
 HOLE = "\0"
 _NUMBER = re.compile(r"\d+(?:[.\u202f]\d+)*")
 
@@ -128,6 +131,8 @@ def _differences(column: Sequence[int]) -> Any:
 
 def _reals(column: Sequence[float]) -> Any:
     digits = max(len(f"{value:.{DIGITS}f}".rstrip("0").partition(".")[2]) for value in column)
+    if any(abs(value) * 10**digits >= EXACT for value in column):
+        return _recalled(column, list)
     units = [round(value * 10**digits) for value in column]
     if all(unit / 10**digits == value for unit, value in zip(units, column, strict=True)):
         return {"units": _whole(units), "digits": digits}
@@ -135,6 +140,8 @@ def _reals(column: Sequence[float]) -> Any:
 
 
 def _texts(column: Sequence[str]) -> Any:
+    if any(HOLE in text for text in column):
+        return _recalled(column, list)
     known: dict[str, int] = {}
     which: list[int] = []
     numbers: list[list[list[str]]] = []
@@ -146,7 +153,7 @@ def _texts(column: Sequence[str]) -> Any:
         which.append(kind)
         for slot, number in zip(numbers[kind], found, strict=True):
             slot.append(number)
-    if 4 * len(known) > len(column) or any(text.count(HOLE) for text in column):
+    if 4 * len(known) > len(column):
         return _recalled(column, list)
     return {"texts": list(known), "which": which, "numbers": [list(map(_numbers, slots)) for slots in numbers]}
 

@@ -147,7 +147,7 @@ def _wide(panel: Panel) -> Any:
 
 def _page(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
     first, second = graph(build, 500), timeline(build, 150)
-    third, fourth = decision(build, 196, 236), memory(build, 104, 104)
+    third, fourth = decision(build, 180, 252), memory(build, 104, 104)
     low = [lineage(build, 120, 150), quality(build, 270), events(build, 270)]
     left = _column(_wide(first), _wide(second))
     right = _column(_wide(third), _wide(fourth), width=SIDE["page"])
@@ -155,8 +155,8 @@ def _page(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
 
 
 def _cell(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
-    first, second = graph(build, 366), timeline(build, 118)
-    third, fourth = decision(build, 112, 148), memory(build, 84, 78)
+    first, second = graph(build, 398), timeline(build, 118)
+    third, fourth = decision(build, 106, 186), memory(build, 84, 78)
     more = [lineage(build, 140, 160), quality(build, 300), events(build, 300)]
     tabbar = build.div(height=34)
     names = ("Decision", "Lineage", "Quality", "Events")

@@ -15,7 +15,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--disable-accelerated-2d-canvas", "--disable-dev-shm-usage")
 """Drawn by the CPU, as where there is no GPU; and not in ``/dev/shm``, which is small in containers."""
 
-VIEWPORT = {"width": 1440, "height": 900}
+VIEWPORT = {"width": 1600, "height": 1000}
 """Room for 300 states, on a page as in a cell."""
 
 READY = '[data-kv="inspector"][data-kv-ready="1"]'
@@ -89,6 +89,12 @@ class Shown:
                   const within = (at, range) => at >= range.start && at <= range.end;
                   return n.x.filter((at, i) => i < end && within(at, x) && within(n.y[i], y)).length }"""
         return int(self.root.evaluate(told))
+
+    def fill(self) -> None:
+        """Move on until the window of the graph is full: one more column, and its page turns."""
+        told = """root => { const { told, store: { nodes: n } } = root.kvlab, end = told.views.graph.figure.x_range.end - 1.5;
+                  return n.born.reduce((last, born, i) => n.x[i] <= end && born > last ? born : last, 0) }"""
+        self.move(int(self.root.evaluate(told)))
 
     def move(self, k: int) -> None:
         """Put the cursor on moment ``k`` and wait until every view shows it."""

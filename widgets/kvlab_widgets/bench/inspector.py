@@ -56,8 +56,8 @@ class Sizes:
         Events that are told at :data:`SLOW` and :data:`FAST` a second.
     page_events
         Of the run that is exported.
-    visible
-        States in the window at least.
+    page_states, cell_states
+        In the window at least. A cell shows 300 at most, and fewer where agents are not equally far.
     """
 
     states: int = 10_000
@@ -67,12 +67,11 @@ class Sizes:
     slow_events: int = 600
     fast_events: int = 12_000
     page_events: int = 10_000
-    visible: int = 300
+    page_states: int = 300
+    cell_states: int = 270
 
 
-QUICK = Sizes(
-    states=1_500, runs=2, presses=16, rounds=1, slow_events=120, fast_events=2_000, page_events=2_000, visible=250
-)
+QUICK = Sizes(states=1_500, runs=2, presses=16, rounds=1, slow_events=120, fast_events=2_000, page_events=2_000)
 
 
 def run(
@@ -130,7 +129,7 @@ def run(
 
 def _stepping_on_a_page(browser: Any, path: Path, log: Path, sizes: Sizes) -> Metrics:
     with served(browser, path, log, viewport=VIEWPORT) as (_, shown):
-        found = steps(shown, sizes.runs, sizes.presses, sizes.visible)
+        found = steps(shown, sizes.runs, sizes.presses, sizes.page_states)
         visible = shown.n_visible
     return {**found.metrics("page"), "visible_states@page": measured(visible, "states")}
 
@@ -195,7 +194,7 @@ def _in_jupyterlab(browser: Any, folder: Path, going_on: RunFolder, sizes: Sizes
         book.run(KERNEL)
         book.run(SHOW_SAVED)
         shown = Shown(book.page)
-        found = steps(shown, sizes.runs, sizes.presses, sizes.visible)
+        found = steps(shown, sizes.runs, sizes.presses, sizes.cell_states)
         visible = shown.n_visible
         # Its inspector ends with it: no other thread is at work in the kernel from now on.
         going_on.complete()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 import zlib
 from pathlib import Path
 from typing import Any
 
+from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
 
 from kvlab.bench.summary import Metric, measured, median_of
@@ -72,7 +72,7 @@ def sending(events: list[Event], rounds: int) -> dict[str, Metric]:
     whole.feed(events)
     size, document = len(packed(whole.take())), Document()
     document.add_root(Inspector(b"", page=True, live=True).root)
-    around = len(zlib.compress(json.dumps(document.to_json()).encode()))
+    around = len(zlib.compress(serialize_json(document.to_json(deferred=False)).encode()))
     return {
         "view_mib": measured((size + around) / 2**20, "MiB"),
         "rows_mib": measured(size / 2**20, "MiB"),

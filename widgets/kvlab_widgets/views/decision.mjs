@@ -109,29 +109,34 @@ class DecisionView extends Panel {
     const chosen = all.find(a => a.chosen), rival = chosen && this.rival(all, chosen);
     return [...all].sort((a, b) => !!a.excluded - !!b.excluded || (b === chosen) - (a === chosen) || (b === rival) - (a === rival) || a.took - b.took);
   }
+  // As many as there is room for, of those that were excluded at least one.
+  most(ranked, n) {
+    const shut = ranked.filter(a => a.excluded), open = ranked.filter(a => !a.excluded).slice(0, n - Math.min(1, shut.length));
+    return [...open, ...shut.slice(0, n - open.length)];
+  }
   drawRows(all) {
-    const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, most = wide ? 6 : 4;
+    const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, most = wide ? 6 : 4, bars = wide || !audited; // a cell has no room for bars beside audited seconds
     const did = !this.turned && i >= 0, slowest = Math.max(...all.map(one => one.excluded ? 0 : one.took ?? 0), did ? a.seconds[i] ?? 0 : 0);
     const line = (one, name, took, extra = "") => `<tr ${extra} title="${escaped(one.excluded ?? this.sum(one.terms))}"><th scope="row">${this.key(one.how)}${name}<td>${escaped(one.worker)}${
       one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${escaped(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
         wide ? `<td>${escaped((one.from ?? []).join(", "))}` : ""}<td class="n">${one.terms.queue ? seconds(one.terms.queue) : ""}<td class="n">${took}${
-        audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}<td>${this.bar(one, slowest, audited)}`}</tr>`;
-    const ranked = this.ranked(all), rows = ranked.slice(0, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
+        audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}${bars ? `<td>${this.bar(one, slowest)}` : ""}`}</tr>`;
+    const ranked = this.ranked(all), rows = this.most(ranked, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
     if (did) {
       const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
       rows.push(line(one, "<b>did</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
     }
-    const more = all.length > most ? `+ ${all.length - most} in the table` : "", told = wide && !this.turned ? this.formula() : "";
+    const more = all.length > most ? `<span title="${all.length - most} more are in the table">+ ${all.length - most}</span>` : "", told = wide && !this.turned ? this.formula() : "";
     this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}">${this.words(all)}
       <table><thead><tr><th scope="col">${this.turned ? "would be" : "alternative"}<th scope="col">on<th scope="col" class="n">lacks<th scope="col" class="n">moves${wide ? '<th scope="col">from' : ""}<th scope="col" class="n">queue<th scope="col" class="n">${
-        this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}<th scope="col">${more}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
+        this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}${bars ? `<th scope="col">${more}` : ""}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
     const reset = this.client.at(this.rows)?.querySelector("[data-kv=reset]");
     if (reset) reset.onclick = () => this.reset();
   }
   // Terms as shades of the decision's hue; the overlap is negative and shortens.
-  bar(one, slowest, narrow) {
+  bar(one, slowest) {
     const terms = Object.entries(one.terms).filter(([, t]) => t > 0), total = terms.reduce((sum, [, t]) => sum + t, 0) || 1;
-    const most = this.client.told.meta.page ? 130 : narrow ? 30 : 64;
+    const most = this.client.told.meta.page ? 130 : 40;
     return `<span class="terms h${this.client.told.meta.decisions.indexOf(one.how)}" style="width:${Math.max(2, most * one.took / (slowest || 1))}px">${
       terms.map(([name, t]) => `<i style="flex:${t / total};opacity:${SHADE[name] ?? 1}"></i>`).join("")}</span>`;
   }
@@ -160,7 +165,7 @@ class DecisionView extends Panel {
     const axes = ["tokens", "bandwidth"].map(axis => `<button type="button" data-kv="axis-${axis}">${axis}</button>`).join("");
     this.client.put(this.sliders, this.row < 0 ? "" : `<div class="knobs" role="group" aria-label="What if" data-of="${this.row}">${knobs.map(([name, label, , says]) =>
       `<label><span>${escaped(label)}</span><input type="range" min="${-HALF}" max="${HALF}" step="1" value="0" data-kv="if-${name}" data-kv-keys="own" aria-valuetext="${escaped(says(0))}, as recorded"><output data-kv="is-${name}">${escaped(says(0))}</output></label>`).join("")}</div>
-      <div class="axes"><span class="muted">seconds against</span><span role="group" aria-label="Axis of the chart">${axes}</span><span class="even" data-kv="break-even"></span></div>`);
+      <div class="axes"><span class="muted" data-kv="against">seconds against</span><span role="group" aria-label="Axis of the chart">${axes}</span><span class="even" data-kv="break-even"></span></div>`);
     const at = this.client.at(this.sliders);
     for (const [name] of knobs) { const input = at?.querySelector(`[data-kv=if-${name}]`); if (input) input.oninput = () => this.turn(); }
     for (const axis of ["tokens", "bandwidth"]) {
@@ -203,14 +208,20 @@ class DecisionView extends Panel {
     const { chosen, place } = this;
     if (chosen && !chosen.missing) return `nothing to move: all ${count(this.store.decisions.tokens[this.row])} tokens are on ${chosen.worker} already`;
     if (!place || place.worker !== chosen?.worker) return `nothing to move: no worker holds the whole state, so it can only be recomputed`;
-    if (this.axis === "bandwidth" && !place.from.length) return "mapped on one host: no bytes cross a link";
-    if (this.axis === "bandwidth" && !Number.isFinite(this.world.links[`${place.from[0]}→${place.worker}`].rate)) return "the link has no limit";
     return "";
   }
+  // Why bandwidth changes nothing; empty if it does.
+  get flat() {
+    if (this.axis !== "bandwidth") return "";
+    const [source] = this.place.from;
+    return !source ? "mapped: no bytes cross a link" : Number.isFinite(this.world.links[`${source}→${this.place.worker}`].rate) ? "" : "the link has no limit";
+  }
   drawChart() {
-    const why = this.nothing, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low], left: [side], center } = this.figure;
+    const nothing = this.nothing, why = nothing || this.flat, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low], left: [side], center } = this.figure;
     for (const part of [low, side, ...center.filter(one => one.type === "Grid")]) if (part.visible !== !why) part.visible = !why;
-    if (told) told.parentElement.classList.toggle("none", !!why);
+    if (told) told.parentElement.classList.toggle("none", !!nothing);
+    const against = this.client.at(this.sliders)?.querySelector("[data-kv=against]");
+    if (against) { against.textContent = this.turned ? "what if" : "seconds against"; against.className = this.turned ? "tag" : "muted"; }
     if (why) {
       fill(this.curves, { x: [], ...Object.fromEntries(this.names.map(name => [name, []])) });
       fill(this.dots, { x: [], y: [] }); fill(this.ends, { x: [], y: [], text: [], how: [] });
@@ -232,13 +243,12 @@ class DecisionView extends Panel {
     between(this.figure.x_range, inTokens ? 0 : first, first + (last - first) / (1 - room));
     between(this.figure.y_range, 0, top);
     if (low.formatter !== this.formatters[this.axis]) low.formatter = this.formatters[this.axis];
-    low.axis_label = `${inTokens ? `tokens that ${this.place.worker} lacks` : `bandwidth to ${this.place.worker}`}${this.turned ? ", what if" : ""}`;
     const gap = 13 * top / Math.max(60, frame?.height ?? 100), spread = apart(ends.map((end, i) => [Number.isFinite(end) ? end : y ?? 0, i]), gap, top);
     fill(this.ends, { x: spread.map(() => last), y: spread.map(([value]) => value), text: spread.map(([, i]) => texts[i]),
       how: spread.map(([, i]) => this.client.told.meta.decisions.indexOf(lines[i].how)) });
     this.even.setv({ location: even?.x ?? 0, visible: even != null });
     if (told) told.title = `where ${moved} and recompute on ${this.place.worker} take equally long`;
-    if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `no break-even: ${wins ? moved : "recompute"} is faster`;
+    if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `${wins ? moved : "recompute"} is always faster`;
   }
   rowsAt() {
     if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "no state was handed on yet" };

@@ -13,7 +13,8 @@ CURVES = ("in place", "map", "transfer", "recompute", "hybrid")
 TOKENS = "return tick >= 1000 ? +(tick / 1000).toFixed(1) + 'k' : '' + +tick.toFixed(2)"
 RATE = """
 const rate = 10 ** tick, power = Math.max(0, Math.min(3, Math.floor(Math.log2(rate) / 10)))
-return (rate / 1024 ** power).toPrecision(2).replace(/\\.0$/, '') + [' B/s', ' KiB/s', ' MiB/s', ' GiB/s'][power]
+const value = rate / 1024 ** power
+return (value < 10 ? +value.toFixed(1) : value.toFixed(0)) + [' B/s', ' KiB/s', ' MiB/s', ' GiB/s'][power]
 """
 """A tick of the axis of bandwidth, which is the decimal logarithm of bytes per second."""
 
@@ -31,8 +32,7 @@ def decision(build: Build, chart: int, rows: int) -> Panel:
     formatters = {"tokens": CustomJSTickFormatter(code=TOKENS), "bandwidth": CustomJSTickFormatter(code=RATE)}
     made.xaxis.formatter = formatters["tokens"]
     made.yaxis.formatter = CustomJSTickFormatter(code=SECONDS)
-    made.xaxis.ticker.desired_num_ticks = made.yaxis.ticker.desired_num_ticks = 4
-    made.xaxis.axis_label = "tokens"
+    made.xaxis.ticker.desired_num_ticks = made.yaxis.ticker.desired_num_ticks = 3
     curves = build.source("x", *CURVES)
     for name in CURVES:
         code = DECISIONS.index(name)
