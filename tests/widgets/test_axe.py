@@ -57,8 +57,9 @@ def everything(shown: Any, look: Callable[[Any], None], n: int) -> None:
         if tabs.count():
             tabs.nth(turn).click()
             shown.page.wait_for_timeout(150)
-        for button in shown.page.locator('.as-table[aria-pressed="false"]:visible').all():
-            button.click()
+        closed = shown.page.locator('.as-table[aria-pressed="false"]:visible')
+        while closed.count():
+            closed.first.click()
         shown.page.wait_for_timeout(150)
         look(shown.root)
     shown.page.locator('[data-kv="help"]').click()

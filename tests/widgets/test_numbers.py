@@ -45,7 +45,8 @@ READ = """async (root, tables) => {
     for (const name of tables) found[name] = cells(client.at(view(name).table)?.querySelector("table"));
     if (!tables.length) {
       found.events = cells(client.at(view("events").rows)?.querySelector("table"));
-      found.dots = client.layersOf("quality").reduce((n, layer) => n + layer.base.indices.length + layer.fresh.indices.length, 0);
+      found.dots = client.layersOf("quality")
+        .reduce((n, layer) => n + layer.base.indices.length + layer.fresh.indices.length, 0);
       found.inequality = text(view("decision").rows, "inequality");
       for (const [name, place] of [["quality", view("quality").told], ["card", view("lineage").card]]) {
         const facts = [...client.at(place)?.querySelectorAll("dt") ?? []];
