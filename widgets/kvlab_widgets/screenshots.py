@@ -120,10 +120,11 @@ def telling_edge(run: Any) -> dict[str, Any]:
 def pictures(run: Any, out: Path) -> list[Path]:
     """Write the pictures of the documentation into ``out``; return their paths."""
     edge = telling_edge(run)
-    chosen = View(k=run.events.num_rows, select=edge["target"])
+    # When the last agent has answered: what comes after, an audit, is not the run.
+    chosen = View(k=run.tables["turns"].to_pylist()[-1]["seq"], select=edge["target"])
     wanted = [
-        ("inspector.png", "screen", "light", View(), ""),
-        ("inspector_dark.png", "screen", "dark", View(), ""),
+        ("inspector.png", "screen", "light", chosen, ""),
+        ("inspector_dark.png", "screen", "dark", chosen, ""),
         ("inspector_cell.png", "cell", "light", chosen, ""),
         ("inspector_cell_dark.png", "cell", "dark", chosen, ""),
         ("inspector_decision.png", "screen", "light", chosen, "decision"),
