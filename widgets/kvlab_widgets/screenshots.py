@@ -23,7 +23,7 @@ from kvlab.store.rows import events_of
 from kvlab_widgets.export import rows_html, rows_of
 from kvlab_widgets.rows import RunRows
 
-SIZES = {"cell": (1130, 640), "laptop": (1280, 800), "screen": (1920, 1080)}
+SIZES = {"cell": (1130, 670), "laptop": (1280, 800), "screen": (1920, 1080)}
 """Name → width and height in px. A cell has the arrangement of a cell, the others that of a page."""
 
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -122,7 +122,7 @@ def pictures(run: Any, out: Path) -> list[Path]:
     edge = telling_edge(run)
     # When the last agent has answered: what comes after, an audit, is not the run.
     chosen = View(k=run.tables["turns"].to_pylist()[-1]["seq"], select=edge["target"])
-    wanted = [
+    wanted: list[tuple[str, str, Literal["light", "dark"], View, str]] = [
         ("inspector.png", "screen", "light", chosen, ""),
         ("inspector_dark.png", "screen", "dark", chosen, ""),
         ("inspector_cell.png", "cell", "light", chosen, ""),

@@ -2,7 +2,7 @@ const KINDS_OF_COPY = ["computed", "received", "mapped"];
 
 class MemoryView extends Panel {
   get legend() {
-    return KINDS_OF_COPY.map(kind => `<span><i class="box" style="background:var(--kv-${kind})"></i>${kind}</span>`).join("") + "<span>❘ measured</span>";
+    return KINDS_OF_COPY.map(kind => `<span><i class="box" style="background:var(--kv-${kind})"></i>${kind}</span>`).join("") + "<span>❘measured</span>";
   }
   // What each worker holds at k: rows of `memory`, -1 where it told nothing yet.
   latest(k) { return this.store.workers.map((_, worker) => this.store.latest("memory", this.store.memoryOf.get(worker), k)); }
