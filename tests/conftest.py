@@ -1,8 +1,8 @@
-"""Tiny random models for every test: real transformers models and a real tokenizer, made in code in a second."""
+"""Models for every test: tiny random ones of transformers with a real tokenizer, made in code in a second; SmolLM2."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +121,40 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """Folder of the embedded model; a missing one is a skip on a person's machine and a failure in CI."""
+    from kvlab.config import CI_VARIABLE, is_set
+    from kvlab.engine.embedded import is_ready, model_folder
+
+    if not is_ready():
+        if is_set(CI_VARIABLE):
+            pytest.fail("the embedded model is not there: `kvlab model fetch` comes before the tests")
+        pytest.skip("the embedded model is not there: kvlab model fetch")
+    return model_folder()
+
+
+@pytest.fixture(scope="session")
+def kvlab_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Calibrations and runs of the tests lie in a folder of their own; the models' cache stays the user's."""
+    import kvlab.runtime.calibration as calibration
+
+    folder = tmp_path_factory.mktemp("kvlab")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVLAB_RUNS", str(folder / "runs"))
+        patch.setattr(calibration, "cache_dir", lambda: folder / "cache")
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def make_lab(tiny_model_dir: str, kvlab_folders: Path) -> Callable[..., Any]:
+    """``make_lab(**keywords)``: a lab on the tiny model."""
+    from kvlab.progress import Progress
+    from kvlab.runtime.lab import Lab
+
+    def make(**keywords: Any) -> Lab:
+        return Lab(**{"model": tiny_model_dir, "progress": Progress("nothing"), **keywords})
+
+    return make

@@ -8,21 +8,8 @@ from typing import Any
 
 import pytest
 
-from kvlab.config import CI_VARIABLE, is_set
 from kvlab.progress import Progress
 from kvlab.runtime.lab import Lab
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> Path:
-    """Folder of the embedded model; a missing one is a skip on a person's machine and a failure in CI."""
-    from kvlab.engine.embedded import is_ready, model_folder
-
-    if not is_ready():
-        if is_set(CI_VARIABLE):
-            pytest.fail("the embedded model is not there: `kvlab model fetch` comes before the tests")
-        pytest.skip("the embedded model is not there: kvlab model fetch")
-    return model_folder()
 
 
 @pytest.fixture(scope="module")

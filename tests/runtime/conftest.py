@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvlab.progress import Progress
 from kvlab.runtime.lab import Lab
 
-QUIET = Progress("nothing")
 TIE = 2e-4
-
-
-@pytest.fixture(scope="session")
-def kvlab_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Calibrations and runs of the tests lie in a folder of their own; the models' cache stays the user's."""
-    import kvlab.runtime.calibration as calibration
-
-    folder = tmp_path_factory.mktemp("kvlab")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KVLAB_RUNS", str(folder / "runs"))
-        patch.setattr(calibration, "cache_dir", lambda: folder / "cache")
-        yield folder
-
-
-@pytest.fixture(scope="session")
-def make_lab(tiny_model_dir: str, kvlab_folders: Path) -> Callable[..., Lab]:
-    """``make_lab(**keywords)``: a lab on the tiny model."""
-
-    def make(**keywords: Any) -> Lab:
-        return Lab(**{"model": tiny_model_dir, "progress": QUIET, **keywords})
-
-    return make
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,12 @@ def _module(name: str, path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def jupyter_server() -> ModuleType:
+    """A real JupyterLab."""
+    return _module("kvlab_tests_jupyter_server", HERE / "jupyter_server.py")
+
+
+@pytest.fixture(scope="session")
 def generate() -> ModuleType:
     """Generated runs."""
     from kvlab_widgets.bench import generated

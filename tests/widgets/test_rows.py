@@ -71,6 +71,22 @@ def test_tables_are_sorted_and_whole(generate: Any) -> None:
             assert table["born"] == sorted(table["born"])
 
 
+def test_rows_stand_where_the_plan_put_them_and_new_lanes_come_last(review: Any) -> None:
+    events = review.review_events("state")
+    whole = rows_of(events)
+    nodes, plan = whole["tables"]["nodes"], whole["tables"]["plan"]
+    agents = [node["lane"] for node in events[0].detail["graph"]["nodes"]]
+    assert sorted(whole["lanes"][: len(set(agents))]) == sorted(set(agents))
+    cells = list(zip(plan["x"], plan["y"], strict=True))
+    assert len(set(cells)) == len(cells) == len(agents)
+    assert set(zip(nodes["x"], nodes["y"], strict=True)) <= set(cells)
+    last, rows = RunRows(), RunRows()
+    last.feed(events)
+    for k in (1, len(events) // 2, len(events)):
+        rows.feed(events[rows.n_events : k])
+        assert rows.layout.places.items() <= last.layout.places.items()
+
+
 def test_pieces_are_the_whole(generate: Any) -> None:
     events = generate.make_events(120, alive=30)
     whole, rows = rows_of(events), RunRows()

@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
+from kvlab.display.quantities import seconds_text
+
 SIGNIFICANT = 6
-"""Digits kept of a measured number: more than any clock here has."""
+"""Digits kept of a measured number: more than any clock here has, and than are shown."""
 
 NEAR = 64
 """How far ``back`` may lie: farther is rare, and small numbers deflate well."""
@@ -41,14 +43,21 @@ _NUMBER = re.compile(r"\d+(?:[.\u202f]\d+)*")
 
 
 def rounded(value: Any) -> Any:
-    """``value`` with all its reals rounded to :data:`SIGNIFICANT` digits."""
+    """``value`` with all its reals rounded to :data:`SIGNIFICANT` digits, where that cannot be seen."""
     if isinstance(value, float):
-        return float(f"{value:.{SIGNIFICANT}g}")
+        near = significant(value)
+        # A number just beside the middle between two that are shown must not be rounded twice.
+        return near if seconds_text(near) == seconds_text(value) and f"{near:.0%}" == f"{value:.0%}" else value
     if isinstance(value, Mapping):
         return {key: rounded(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(one) for one in value]
     return value
+
+
+def significant(value: float) -> float:
+    """``value`` rounded to :data:`SIGNIFICANT` digits."""
+    return float(f"{value:.{SIGNIFICANT}g}")
 
 
 def shortened(column: Sequence[Any]) -> Any:

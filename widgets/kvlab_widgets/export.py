@@ -26,8 +26,12 @@ def rows_of(run: Any) -> RunRows:
 
 def page_html(run: Any, *, theme: Theme = "auto", page: bool = True, start: int | None = None) -> str:
     """The inspector of ``run`` as one HTML text."""
-    rows = rows_of(run)
-    inspector = Inspector(packed(rows.take()), page=page, theme=theme, start=start)
+    return rows_html(rows_of(run), theme=theme, page=page, start=start)
+
+
+def rows_html(rows: RunRows, *, theme: Theme, page: bool, start: int | None = None, live: bool = False) -> str:
+    """The inspector of ``rows``, which are taken. A live one hears nothing here, and says so after a while."""
+    inspector = Inspector(packed(rows.take()), page=page, live=live, theme=theme, start=start)
     document = Document()
     document.add_root(inspector.root)
     return str(file_html(document, INLINE, f"{rows.world.name or 'run'} · kvlab"))

@@ -10,7 +10,7 @@ from bokeh.models import CDSView, Column, ColumnDataSource, CustomJS, CustomJSFi
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.look import DECISION_DASHES, style, theme
-from kvlab_widgets.rows import DECISIONS, KINDS, TABLES
+from kvlab_widgets.rows import DECISIONS, KINDS, PHASES, TABLES
 from kvlab_widgets.views.decision import decision
 from kvlab_widgets.views.events import events
 from kvlab_widgets.views.graph import graph
@@ -29,7 +29,11 @@ SIDE = {"cell": 388, "page": 560}
 
 _FOLDER = Path(__file__).parent
 _MODULES = (
-    *(f"client/{name}.mjs" for name in ("format", "columns", "layer", "store", "panel", "roads", "transport")),
+    *(
+        f"client/{name}.mjs"
+        for name in ("format", "columns", "layer", "store", "panel", "roads", "notice", "transport")
+    ),
+    *(f"views/{name}.mjs" for name in ("places", "finding", "groups", "overview", "above", "pages")),
     *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
     "client/client.mjs",
 )
@@ -78,16 +82,17 @@ class Inspector:
         self.tail = Div(text="")
         self.mirror = ColumnDataSource({"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [False]})
         panels, tabs, tabbar, rows = _page(self.build) if page else _cell(self.build)
-        bar = self.build.div(height=38)
+        bar, notice = self.build.div(height=38), self.build.div(height=28, visible=False)
         self.root = Column(
-            bar, *rows, sizing_mode="stretch_width", margin=0, stylesheets=[InlineStyleSheet(css=style("root"))],
+            bar, notice, *rows, sizing_mode="stretch_width", margin=0, stylesheets=[InlineStyleSheet(css=style("root"))],
             html_attributes={
                 "tabindex": "0", "role": "group", "aria-label": "kvlab inspector", "data-kv": "inspector",
                 "data-lm-suppress-shortcuts": "true",
             },
         )  # fmt: skip
         told = {
-            "root": self.root, "bar": bar, "tabs": tabs, "tabbar": tabbar, "tail": self.tail, "mirror": self.mirror,
+            "root": self.root, "bar": bar, "notice": notice, "tabs": tabs, "tabbar": tabbar,
+            "tail": self.tail, "mirror": self.mirror,
             "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
             "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
             "tokens": _themes(), "meta": _meta(page=page, live=live, own=alone, theme=theme, start=start),
@@ -111,7 +116,8 @@ def _themes() -> dict[str, dict[str, str]]:
 def _meta(*, page: bool, live: bool, own: bool, theme: Theme, start: int | None) -> Mapping[str, Any]:
     return {
         "page": page, "live": live, "own": own, "theme": theme, "start": start, "cap": CAP["page" if page else "cell"],
-        "kinds": list(KINDS), "decisions": list(DECISIONS), "dashes": [list(dash) for dash in DECISION_DASHES],
+        "kinds": list(KINDS), "phases": list(PHASES), "decisions": list(DECISIONS),
+        "dashes": [list(dash) for dash in DECISION_DASHES],
         "columns": {name: list(columns) for name, columns in TABLES.items()},
     }  # fmt: skip
 

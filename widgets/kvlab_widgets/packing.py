@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvlab_widgets.columns import restored, rounded, shortened
+from kvlab_widgets.columns import restored, rounded, shortened, significant
 
 LIKE = (
     ("starts", "t0", "events", "t", "born", 1),
@@ -116,7 +116,7 @@ def _sum(terms: Mapping[str, float]) -> float:
     total = 0.0
     for value in terms.values():
         total += value
-    return float(rounded(total))
+    return significant(total)
 
 
 class _Tables:

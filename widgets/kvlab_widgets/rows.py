@@ -18,6 +18,7 @@ from kvlab.display.drawing import alternatives_of
 from kvlab.display.inequality import FORMULA, inequalities
 from kvlab.display.look import DASHES, shape_of
 from kvlab.display.sentences import sentence
+from kvlab.state.lifecycle import Phase
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 from kvlab_widgets.layout import Layout, Place
@@ -25,6 +26,9 @@ from kvlab_widgets.layout import Layout, Place
 KINDS = tuple(str(kind) for kind in Kind)
 DECISIONS = tuple(DASHES)
 """Code of a decision → its name; an unknown one has the code after the last."""
+
+PHASES = tuple(str(phase) for phase in Phase)
+"""Code of a phase of a state's life → its name."""
 
 SHAPES = ("materialize", "fork", "resume", "merge")
 SOLID, HOLLOW, APPROXIMATE = 0, 1, 2
@@ -39,23 +43,27 @@ TABLES: dict[str, tuple[str, ...]] = {
     "planned_lines": ("born", "x0", "y0", "x1", "y1", "state"),
     "nodes": ("born", "x", "y", "shape", "worker", "tokens", "own", "bytes", "parents", "id", "name", "operator", "exact",
               "preview", "segments"),
+    "phases": ("born", "node", "phase"),
     "marks": ("born", "node", "x", "y", "shape", "fill"),
     "data": ("born", "x0", "y0", "x1", "y1", "source", "target"),
     "edges": ("born", "x0", "y0", "x1", "y1", "how", "bytes", "decision"),
     "decisions": ("born", "edge", "source", "target", "x1", "y1", "tokens", "chosen", "worker", "reason", "policy",
                   "predicted", "bytes", "alternatives", "inequality", "seen"),
     "actuals": ("born", "decision", "how", "worker", "seconds", "predicted", "bytes", "terms", "because", "inequality",
-                "kept", "reused", "miss"),
-    "audits": ("born", "decision", "roads", "regret"),
+                "kept", "error", "reused", "miss"),
+    "audits": ("born", "decision", "roads", "regret", "inequality"),
     "starts": ("born", "worker", "t0", "op", "agent"),
-    "spans": ("born", "start", "worker", "t0", "t1", "how", "op", "agent"),
+    "spans": ("born", "start", "worker", "t0", "t1", "how", "op", "agent", "seconds"),
     "decodes": ("born", "worker", "t0", "t1"),
     "moves": ("born", "segment", "source", "worker", "t0", "t1", "bytes", "how"),
     "drops": ("born", "worker", "t"),
     "memory": ("born", "t", "worker", "computed", "received", "mapped", "measured", "process"),
     "placements": ("born", "segment", "worker", "there"),
 }  # fmt: skip
-"""Table → its columns. ``y`` is a lane's number below zero; workers, agents and segments are numbers in a list."""
+"""Table → its columns. ``y`` is a lane's number below zero; workers, agents and segments are numbers in a list.
+
+A span of work that turned out to be another road than was decided gets a second row with the same ``start``.
+"""
 
 
 class RunRows:
@@ -89,7 +97,8 @@ class RunRows:
         self._ended: dict[str, tuple[int, float, float]] = {}
         self._decoded: dict[str, float] = {}
         self._sent: dict[str, str] = {}
-        self._held: dict[str, dict[str, int]] = {}
+        self._done: dict[str, dict[str, Any]] = {}
+        self._held: dict[str, dict[str, Any]] = {}
         self._texts: dict[str, list[str]] = {}
         self._drawn: set[tuple[str, str]] = set()
         self._time = 0.0
@@ -106,16 +115,16 @@ class RunRows:
             leaving = self._leaving(event)
             self.world.apply(event)
             seq = self.world.n_events
-            began = self.world.run.get("started_ns", event.time_ns)
-            # Clocks of sources differ a little; a cursor only goes forward.
-            self._time = max(self._time, (event.time_ns - began) / 1e9)
+            at = self._seconds(event.time_ns)
+            # Clocks of sources differ a little; what is drawn over time only goes forward.
+            self._time = max(self._time, at)
             handler = _HANDLERS.get(event.kind)
             if handler is not None:
                 handler(self, seq, event)
             for worker in leaving if event.kind is Kind.WORKER_LOST else ():
                 self._memory(seq, worker)
             agent = self._number("agents", event.agent) if event.agent is not None else -1
-            self._add("events", kind=KINDS.index(event.kind), t=self._time, agent=agent, text=sentence(event))
+            self._add("events", kind=KINDS.index(event.kind), t=at, agent=agent, text=sentence(event))
 
     def take(self) -> dict[str, Any]:
         """What was added since the last call: tables, names that are new, and how far it goes. Forgets it."""
@@ -210,7 +219,7 @@ class RunRows:
         at = {"x": place.x, "y": -place.lane, "shape": SHAPES.index(shape_of(row.get("operator")))}
         node = self._add(
             "nodes", born=seq, **at, worker=self._number("workers", worker) if worker else -1, tokens=tokens, own=own,
-            bytes=row.get("nbytes") or 0, parents=[self._node_rows[p] for p in parents if p in self._node_rows],
+            bytes=row.get("nbytes"), parents=[self._node_rows[p] for p in parents if p in self._node_rows],
             id=names[0], name=row.get("name") or names[-1], operator=row.get("operator") or "",
             exact=int(row.get("exact", True) is not False), preview=row.get("preview") or "", segments=segments,
         )  # fmt: skip
@@ -219,11 +228,16 @@ class RunRows:
         self._add(
             "marks", born=seq, node=node, **at, fill=SOLID if row.get("exact", True) is not False else APPROXIMATE
         )
+        if row.get("phase"):
+            self._add("phases", born=seq, node=node, phase=PHASES.index(row["phase"]))
 
     def _state_phase(self, seq: int, event: Event) -> None:
         node = self._node_rows.get(str(event.state))
         then, now = event.detail.get("then"), event.detail.get("now")
-        if node is None or not (then == "evicted" or (then == "resident" and now == "materialized")):
+        if node is None:
+            return
+        self._add("phases", born=seq, node=node, phase=PHASES.index(str(then)))
+        if then != "evicted" and (then != "resident" or now != "materialized"):
             return
         row = self.world.find("states", event.state) or {}
         place = self.layout.places[str(event.state)]
@@ -289,7 +303,7 @@ class RunRows:
             "actuals", born=seq, decision=decision, how=how, worker=self._number("workers", row["actual_worker"]),
             seconds=row["actual_seconds"], predicted=row["predicted_seconds"], bytes=row["actual_nbytes"] or 0,
             terms=json.loads(row["actual_terms"] or "{}"), because=row["because"] or "",
-            inequality=told[1] if len(told) > 1 else "", kept=int(kept),
+            inequality=told[1] if len(told) > 1 else "", kept=int(kept), error=_error(row),
             reused=reused_tokens(self.world, row), miss=miss_of(row) or "",
         )  # fmt: skip
         if not kept:
@@ -297,6 +311,8 @@ class RunRows:
             nbytes = row["actual_nbytes"] or 0
             self._add("edges", born=seq, **line, how=len(DECISIONS) + 1, bytes=nbytes, decision=decision)
             self._add("edges", born=seq, **line, how=how, bytes=nbytes, decision=decision)
+            if (span := self._done.get(str(event.edge))) is not None:
+                self._add("spans", **{**span, "born": seq, "how": how})
 
     def _decision_audit(self, seq: int, event: Event) -> None:
         decision = self._decision_rows.get(str(event.edge))
@@ -306,7 +322,11 @@ class RunRows:
             [_code(road["how"]), self._number("workers", road["worker"]), road["seconds"], road.get("because")]
             for road in event.detail.get("roads") or ()
         ]
-        self._add("audits", born=seq, decision=decision, roads=roads, regret=event.detail.get("regret"))
+        told = inequalities(self.world.find("edges", event.edge) or {})
+        self._add(
+            "audits", born=seq, decision=decision, roads=roads, regret=event.detail.get("regret"),
+            inequality=told[1] if len(told) > 1 else "",
+        )  # fmt: skip
 
     # -- work
 
@@ -331,7 +351,10 @@ class RunRows:
             row = self.world.find("edges", self._edge_to.get(first)) or {}
             how = _code(row.get("actual_how") or row.get("chosen"))
         ended = self._seconds(event.time_ns)
-        self._add("spans", born=seq, **started, t1=ended, how=how)
+        span = {"born": seq, **started, "t1": ended, "how": how, "seconds": event.seconds}
+        self._add("spans", **span)
+        if decision is not None:
+            self._done[self._edge_to[first]] = span
         for agent in str(started["agent"]).split(", "):
             self._ended[agent] = (started["worker"], started["t0"], ended)
         self._decoding(seq, first)
@@ -374,6 +397,8 @@ class RunRows:
             ]
         else:
             return []
+        if event.kind is Kind.WORKER_LOST:
+            self._held_by(str(event.worker)).update(measured=None, process=None)
         for row in rows:
             self._held[row["worker"]][_CATEGORY.get(row["how"], RECEIVED)] -= row["nbytes"] or 0
             self._add(
@@ -396,13 +421,16 @@ class RunRows:
         self._add("drops", born=seq, worker=self._number("workers", event.worker), t=self._seconds(event.time_ns))
         self._memory(seq, str(event.worker))
 
-    def _sampled(self, seq: int, event: Event) -> None:
-        held = self._held_by(str(event.worker))
-        held["measured"], held["process"] = event.nbytes or 0, event.detail.get("pss_bytes") or 0
+    def _worker_joined(self, seq: int, event: Event) -> None:
         self._memory(seq, str(event.worker))
 
-    def _held_by(self, worker: str) -> dict[str, int]:
-        return self._held.setdefault(worker, {COMPUTED: 0, RECEIVED: 0, MAPPED: 0, "measured": 0, "process": 0})
+    def _sampled(self, seq: int, event: Event) -> None:
+        held = self._held_by(str(event.worker))
+        held["measured"], held["process"] = event.nbytes or 0, event.detail.get("pss_bytes")
+        self._memory(seq, str(event.worker))
+
+    def _held_by(self, worker: str) -> dict[str, Any]:
+        return self._held.setdefault(worker, {COMPUTED: 0, RECEIVED: 0, MAPPED: 0, "measured": None, "process": None})
 
     def _memory(self, seq: int, worker: str) -> None:
         self._add("memory", born=seq, t=self._time, worker=self._number("workers", worker), **self._held_by(worker))
@@ -410,6 +438,12 @@ class RunRows:
 
 def _code(how: Any) -> int:
     return DECISIONS.index(how) if how in DECISIONS else len(DECISIONS)
+
+
+def _error(row: Mapping[str, Any]) -> float | None:
+    """By how much of it the prediction was missed."""
+    predicted, actual = row["predicted_seconds"], row["actual_seconds"]
+    return actual / predicted - 1 if predicted and actual is not None else None
 
 
 def _seen(event: Event) -> str:
@@ -434,6 +468,7 @@ def _as_text(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _HANDLERS: dict[Kind, Callable[[RunRows, int, Event], None]] = {
+    Kind.WORKER_JOINED: RunRows._worker_joined,  # noqa: SLF001
     Kind.RUN_STARTED: RunRows._run_started,  # noqa: SLF001
     Kind.STATE_CREATED: RunRows._state_created,  # noqa: SLF001
     Kind.STATE_PHASE: RunRows._state_phase,  # noqa: SLF001

@@ -10,6 +10,7 @@ class Client {
     this.layers = told.layers.map(layer => new Layer(layer, this.store[layer.table]));
     this.views = Object.entries(told.views).map(([name, parts]) => new VIEWS[name](this, parts));
     this.bar = new Transport(this, told.bar);
+    this.notice = new Notice(this, told.notice);
     this.kinds = new Map(told.meta.kinds.map((kind, i) => [kind, i]));
     const kinds = (...names) => new Set(names.map(name => this.kinds.get(name)));
     this.units = { operation: kinds("action.started", "action.finished", "action.failed"), turn: kinds("turn.finished"), decision: kinds("decision") };
@@ -41,8 +42,6 @@ class Client {
     this.keys();
     this.fields();
     const first = this.told.packed ? await inflate(this.told.packed) : null;
-    const columns = [...(first?.tables.plan?.x ?? []), ...(first?.tables.nodes?.x ?? [])];
-    this.store.gap = this.views[0].gap(columns.reduce((most, x) => Math.max(most, x), 3) + 1);
     if (first) this.store.append(first);
     this.reshape();
     this.moveTo(this.told.meta.start ?? this.store.n, true);
@@ -108,13 +107,13 @@ class Client {
   // The state that the views speak of.
   get focus() { return this.selected != null && this.store.born("nodes", this.selected, this.k) ? this.selected : this.newest; }
   get decision() {
-    if (this.selected != null) { const row = this.store.decisionOf(this.selected); if (this.store.born("decisions", row, this.k)) return row; }
+    if (this.selected != null) { const row = this.store.decisionOf(this.selected, this.k); if (row >= 0) return row; }
     return this.store.alive("decisions", this.k) - 1;
   }
   select(node) {
     this.selected = node;
     this.root.dataset.kvSelected = node == null ? "" : this.store.nodes.id[node];
-    for (const view of this.views) view.chosen?.();
+    for (const view of this.views) view.selected?.();
     this.draw(true);
     this.tell();
   }
@@ -124,19 +123,20 @@ class Client {
     this.root.addEventListener("keydown", event => {
       const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && (from.type !== "range" || from.dataset.kvKeys === "own"));
       if (event.ctrlKey || event.metaKey || event.altKey) return;
-      if (typing) { if (event.key === "Escape") this.focusRoot(event); return; }
+      if (typing) { if (event.key === "Escape") { from.value = ""; this.forget(); this.focusRoot(event); } return; }
       if (from?.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) return;
       const act = {
         ArrowRight: () => this.step(1, event.shiftKey ? "turn" : this.unit), ArrowLeft: () => this.step(-1, event.shiftKey ? "turn" : this.unit),
         Home: () => this.moveTo(0), End: () => this.moveTo(this.store.n), " ": () => this.play(),
         "]": () => this.step(1, "decision"), "[": () => this.step(-1, "decision"), "/": () => this.bar.ui("search").focus(),
-        "?": () => this.bar.help(), Escape: () => { this.bar.ui("keys").hidden = true; this.select(null); },
+        "?": () => this.bar.help(), Escape: () => { this.bar.ui("keys").hidden = true; this.forget(); this.select(null); },
       }[event.key];
       if (!act || (event.key === " " && from?.tagName === "BUTTON")) return;
       event.preventDefault(); event.stopPropagation();
       act();
     }, true);
   }
+  forget() { for (const view of this.views) view.forget?.(); }
   // What is typed into a field reaches the field, and nothing around the inspector.
   fields() { this.root.addEventListener("keydown", event => event.stopPropagation()); }
   focusRoot(event) { event.preventDefault(); event.stopPropagation(); this.root.focus(); }
@@ -234,5 +234,6 @@ class Client {
 }
 
 export default async (told, _origin, _data, context) => {
-  await new Client(told, context).mount();
+  const client = new Client(told, context);
+  try { await client.mount(); } catch (error) { Notice.broken(client, error); throw error; }
 };

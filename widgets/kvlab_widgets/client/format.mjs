@@ -2,26 +2,29 @@
 const THIN = "\u202f";
 const escaped = text => String(text ?? "").replace(/[&<>"']/g, c => `&#${c.charCodeAt(0)};`);
 const count = n => n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN);
-// As Python rounds: an exact half goes to the even neighbour.
+// As Python rounds: an exact half goes to the even neighbour. Only multiples of a power of a half can be exact halves; of
+// the others toFixed knows every digit, which a product would lose.
 const fixed = (x, digits) => {
-  const scaled = x * 10 ** digits, floor = Math.floor(scaled);
-  return scaled - floor === 0.5 ? ((floor % 2 ? floor + 1 : floor) / 10 ** digits).toFixed(digits) : x.toFixed(digits);
+  if (x < 0) return `-${fixed(-x, digits)}`;
+  const scaled = x * 10 ** digits, floor = Math.floor(scaled), half = scaled - floor === 0.5 && Number.isInteger(x * 2 ** (digits + 1));
+  return half ? ((floor % 2 ? floor + 1 : floor) / 10 ** digits).toFixed(digits) : x.toFixed(digits);
 };
 const seconds = s => {
   if (s == null) return "–";
   const size = Math.abs(s);
   if (size < 0.1) return `${fixed(s * 1e3, size > 0 && size < 0.01 ? 1 : 0)} ms`;
-  return `${s.toFixed(size < 10 ? 2 : 1)} s`;
+  return `${fixed(s, size < 10 ? 2 : 1)} s`;
 };
 const bytes = n => {
   if (n == null) return "–";
   if (Math.abs(n) < 1024) return `${n} B`;
   const [unit, size, digits] = [["KiB", 2 ** 10, 1], ["MiB", 2 ** 20, 1], ["GiB", 2 ** 30, 2]]
     .find(([u, s]) => u === "GiB" || Math.abs(n) < s * 1024);
-  const [whole, rest] = (n / size).toFixed(digits).split(".");
+  const [whole, rest] = fixed(n / size, digits).split(".");
   return `${count(whole)}.${rest} ${unit}`;
 };
-const percent = x => `${x < 0 ? "−" : "+"}${Math.abs(100 * x).toFixed(0)} %`;
+const share = x => x == null ? "–" : `${fixed(100 * x, 0)} %`;
+const percent = x => x == null ? "–" : `${x < 0 ? "−" : "+"}${share(Math.abs(x))}`;
 
 // Index behind the last value that is at most v, in a sorted array.
 const upper = (sorted, v, end = sorted.length) => {

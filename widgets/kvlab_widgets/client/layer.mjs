@@ -11,14 +11,16 @@ class Layer {
     this.lanes = [-Infinity, Infinity];
   }
   rows(from, to) {
-    const { born } = this.data, end = upper(born, to), x = this.x && this.data[this.x], y = this.data.y ?? this.data.y1, found = [];
+    const { born } = this.data, end = upper(born, to), x = this.x && this.data[this.x], y = this.data.y ?? this.data.y1, { off } = this.data, found = [];
     let start = from < 0 ? 0 : upper(born, from);
     if (this.cap && end - start > this.cap) start = end - this.cap;
     const [x0, x1] = this.columns, [y0, y1] = this.lanes;
     for (let i = start; i < end; i++)
-      if (!x || (x[i] >= x0 && x[i] <= x1 && (!y || (y[i] >= y0 && y[i] <= y1)))) found.push(i);
+      if (!off?.[i] && (!x || (x[i] >= x0 && x[i] <= x1 && (!y || (y[i] >= y0 && y[i] <= y1))))) found.push(i);
     return found;
   }
+  // Forget what is drawn, because the rows' places changed.
+  blank() { this.base.indices = []; this.fresh.indices = []; this.drawn = -1; this.moved = true; }
   // Show the moment `now`; `before` is the moment shown until now, or -1.
   show(now, before, again) {
     const { born } = this.data;

@@ -2,11 +2,12 @@
 class Panel {
   constructor(client, parts) { Object.assign(this, parts); this.client = client; this.store = client.store; this.asTable = false; }
   get legend() { return ""; }
+  get tools() { return ""; }
   mount() {
     const switched = this.rowsAt ? `<button type="button" class="as-table" aria-pressed="${this.asTable}" data-kv="table-${this.name}" title="Show as table"
       aria-label="${escaped(this.title)} as table">table</button>` : "";
-    this.client.put(this.head, `<div class="head"><h3>${escaped(this.title)}</h3><span class="legend">${this.legend}</span>${switched}</div>`);
-    const button = this.client.at(this.head).querySelector("button");
+    this.client.put(this.head, `<div class="head"><h3>${escaped(this.title)}</h3><span class="legend">${this.legend}</span>${this.tools}${switched}</div>`);
+    const button = this.client.at(this.head).querySelector(".as-table");
     if (button) button.onclick = () => this.toggle(button);
   }
   toggle(button) {

@@ -15,17 +15,17 @@ class Store {
   }
   reset() {
     this.n = 0;
-    Object.assign(this, { lanes: [], workers: [], agents: [], segments: [], run: {}, gap: this.gap ?? 0.1 });
+    Object.assign(this, { lanes: [], workers: [], agents: [], segments: [], run: {} });
     for (const [name, names] of Object.entries(this.columns)) {
       // Where glyphs draw from a table its rows are the source's own, so that nothing is kept twice.
       const data = this.sources[name] ? this.sources[name].data : {};
       for (const column of new Set([...Object.keys(data), ...names])) data[column] = [];
-      if (name === "events") data.born = [];
+      if (name === "events") Object.assign(data, { born: [], clock: [] });
       this[name] = data;
     }
     this.children = new Map(); this.nodeOf = new Map(); this.decisionTo = new Map(); this.actualOf = new Map();
-    this.auditOf = new Map(); this.spanOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();
-    this.lastColumn = -1;
+    this.auditOf = new Map(); this.spanOf = new Map(); this.phaseOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();
+    if (this.places) this.places.again(); else this.places = new Places(this);
   }
   // Take a batch in. Returns false if something before it is missing.
   append(batch) {
@@ -38,27 +38,18 @@ class Store {
       this[`derive_${name}`]?.(data, start);
     }
     this.n = batch.to;
+    this.places.extend();
     return true;
   }
   alive(name, k) { return upper(this[name].born, k); }
-  time(k) { return k > 0 ? this.events.t[k - 1] : 0; }
+  time(k) { return k > 0 ? this.events.clock[k - 1] : 0; }
 
-  // What follows from the rows and is not sent: curves, marks, and where to find what.
-  derive_events(d, start) { for (let i = start; i < d.kind.length; i++) d.born.push(i + 1); }
-  line(d, i) {
-    d.x0[i] += this.gap; d.x1[i] -= this.gap;
-    const half = (d.x1[i] - d.x0[i]) / 2, ease = Math.min(half, 0.75);
-    d.cx0.push(d.x0[i] + ease); d.cx1.push(d.x1[i] - ease);
-  }
-  derive_plan(d, start) {
-    for (let i = start; i < d.x.length; i++) { d.mark.push(String(d.shape[i])); this.lastColumn = Math.max(this.lastColumn, d.x[i]); }
-  }
-  derive_planned_lines(d, start) { for (let i = start; i < d.x0.length; i++) this.line(d, i); }
-  derive_data(d, start) { for (let i = start; i < d.x0.length; i++) { d.x0[i] += this.gap; d.x1[i] -= this.gap; } }
+  // What follows from the rows and is not sent: looks, and where to find what. Places come from `places`.
+  // Clocks of workers differ a little; the cursor's clock only goes forward.
+  derive_events(d, start) { for (let i = start; i < d.kind.length; i++) { d.born.push(i + 1); d.clock.push(Math.max(d.t[i], d.clock[i - 1] ?? 0)); } }
   derive_edges(d, start) {
     const cover = this.dashes.length - 1;
     for (let i = start; i < d.x0.length; i++) {
-      this.line(d, i);
       const width = 1.3 + 1.2 * Math.min(1, Math.sqrt(d.bytes[i] / 2 ** 28));
       d.width.push(d.how[i] === cover ? 4 : width);
       d.dash.push(this.dashes[d.how[i]]);
@@ -66,13 +57,11 @@ class Store {
   }
   derive_nodes(d, start) {
     for (let i = start; i < d.x.length; i++) {
-      this.lastColumn = Math.max(this.lastColumn, d.x[i]);
       this.nodeOf.set(d.name[i], i); this.nodeOf.set(d.id[i], i);
       for (const parent of d.parents[i]) (this.children.get(parent) ?? this.children.set(parent, []).get(parent)).push(i);
     }
   }
-  derive_marks(d, start) { for (let i = start; i < d.x.length; i++) d.mark.push(String(d.shape[i])); }
-  derive_decisions(d, start) { for (let i = start; i < d.born.length; i++) this.decisionTo.set(d.target[i], i); }
+  derive_decisions(d, start) { this.group(this.decisionTo, d.target, start); }
   derive_actuals(d, start) {
     for (let i = start; i < d.born.length; i++) {
       this.actualOf.set(d.decision[i], i); d.mark.push(String(d.kept[i]));
@@ -80,7 +69,8 @@ class Store {
     }
   }
   derive_audits(d, start) { for (let i = start; i < d.born.length; i++) this.auditOf.set(d.decision[i], i); }
-  derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); this.spanOf.set(d.start[i], i); } }
+  derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); if (!this.spanOf.has(d.start[i])) this.spanOf.set(d.start[i], i); } }
+  derive_phases(d, start) { this.group(this.phaseOf, d.node, start); }
   derive_decodes(d, start) { for (let i = start; i < d.born.length; i++) d.row.push(-d.worker[i]); }
   // Below its receiver's bar; a line leads there from the sender's.
   derive_moves(d, start) {
@@ -100,7 +90,8 @@ class Store {
     while (low < end) { const mid = (low + end) >> 1; if (born[rows[mid]] <= k) low = mid + 1; else end = mid; }
     return low ? rows[low - 1] : -1;
   }
-  decisionOf(node) { return this.decisionTo.get(this.nodes.name[node]) ?? this.decisionTo.get(this.nodes.id[node]) ?? -1; }
+  // The last decision up to k about an edge to this state, -1 if there is none: a state can be decided about more than once.
+  decisionOf(node, k = this.n) { return this.latest("decisions", this.decisionTo.get(this.nodes.name[node]) ?? this.decisionTo.get(this.nodes.id[node]), k); }
   born(name, row, k) { return row != null && row >= 0 && this[name].born[row] <= k; }
   // Workers that hold all segments of a state at k.
   holders(node, k) {

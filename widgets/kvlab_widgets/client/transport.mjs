@@ -6,7 +6,8 @@ const ICONS = {
   forward: icon('<path d="M5 3v10l7-5z"/>'), last: icon('<path d="M11 3h2v10h-2zM3 3v10l7-5z"/>'),
 };
 const KEYS = [["← →", "one step back, one forward"], ["Shift ← →", "an agent's turn"], ["[ ]", "a decision"], ["Home End", "first, last event"],
-  ["space", "play, pause"], ["/", "search: event number, state or words"], ["Esc", "forget the selection"], ["?", "these keys"]];
+  ["space", "play, pause"], ["/", "search: event number, state, agent, operator or words"],
+  ["", "ancestors(s12, 3), descendants(s12, 2)"], ["Enter", "the next state that matches"], ["Esc", "forget selection and search"], ["?", "these keys"]];
 
 class Transport {
   constructor(client, bar) { this.client = client; this.bar = bar; }
@@ -18,7 +19,7 @@ class Transport {
       button("forward", "Step forward", "→") + button("last", "Last event", "End") +
       `<input type="range" min="0" max="1" step="1" aria-label="Event" data-kv="slider"><span class="pos" data-kv="position"></span>
       <span class="now" role="status" data-kv="now"></span><span class="st" data-kv="status"></span>
-      <input type="search" placeholder="jump to" aria-label="Jump to an event number, a state or words" data-kv="search">
+      <input type="search" placeholder="jump to" aria-label="Find an event number, states, ancestors(s12, 3) or words" title="An event number, a state, an agent, an operator, ancestors(s12, 3), or words (/)" data-kv="search">
       <select aria-label="Step by" title="Step by" data-kv="unit"><option value="event">event</option><option value="operation">operation</option>
       <option value="turn">agent turn</option><option value="decision">decision</option></select>
       <select aria-label="Speed" title="Steps a second" data-kv="speed"><option value="2">2/s</option><option value="8" selected>8/s</option>
@@ -26,6 +27,9 @@ class Transport {
       <button type="button" data-kv="help" aria-label="Keys" title="Keys (?)" aria-expanded="false">?</button>
       <div class="help" role="dialog" aria-label="Keys" data-kv="keys" hidden>${KEYS.map(([k, what]) => `<kbd>${k}</kbd><span>${what}</span>`).join("")}</div></div>`);
     this.ui = name => c.at(this.bar).querySelector(`[data-kv=${name}]`);
+    // Where there is little room the sentence keeps some, and what can be done by keys gives way.
+    const row = c.at(this.bar).querySelector(".bar");
+    new ResizeObserver(([{ contentRect: { width } }]) => { row.classList.toggle("narrow", width < 900); row.classList.toggle("tiny", width < 700); }).observe(row);
     this.ui("first").onclick = () => c.moveTo(0);
     this.ui("last").onclick = () => c.moveTo(c.store.n);
     this.ui("back").onclick = () => c.step(-1);
@@ -33,6 +37,8 @@ class Transport {
     this.ui("play").onclick = () => c.play();
     this.ui("help").onclick = () => this.help();
     this.ui("slider").oninput = event => { this.wanted = +event.target.value; this.frame ??= requestAnimationFrame(() => { this.frame = null; c.moveTo(this.wanted); }); };
+    // Who asked for less motion is shown a step at a time.
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) c.speed = +(this.ui("speed").value = "2");
     this.ui("speed").onchange = event => { c.speed = +event.target.value; };
     this.ui("unit").onchange = event => { c.unit = event.target.value; };
     this.ui("search").onkeydown = event => {
@@ -45,8 +51,7 @@ class Transport {
     field.setAttribute("aria-invalid", "false");
     if (!text) return;
     if (/^\d+$/.test(text)) return c.moveTo(+text);
-    const node = s.nodeOf.get(text);
-    if (node != null) { c.moveTo(Math.max(c.k, s.nodes.born[node])); return c.select(node); }
+    if (c.views[0].find(text)) return;
     const word = text.toLowerCase();
     for (let i = 0; i < s.n; i++) {
       const k = (c.k + i) % s.n; // from the event after the cursor, once around
@@ -55,8 +60,9 @@ class Transport {
     field.setAttribute("aria-invalid", "true");
   }
   show() {
+    this.client.notice.show();
     const { client: c } = this, s = c.store, ahead = s.n - c.k;
-    this.ui("now").textContent = s.n ? (c.k ? s.events.text[c.k - 1] : "before the first event") : "waiting for the first event";
+    this.ui("now").textContent = s.n && (c.k ? s.events.text[c.k - 1] : "before the first event") || "";
     this.ui("position").textContent = `${count(c.k)} / ${count(s.n)}`;
     const slider = this.ui("slider");
     slider.max = s.n; slider.value = c.k;

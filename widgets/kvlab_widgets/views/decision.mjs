@@ -1,4 +1,5 @@
 const CARRY = ["in place", "map", "transfer"], POINTS = 41, OCTAVES = 5, FAR = 10;
+const TERMS = ["queue", "link queue", "transfer", "prefill", "resume", "decode", "overhead", "overlap"]; // as in reports; others after them
 const SHADE = { queue: 0.25, "link queue": 0.25, overhead: 0.45, resume: 0.7 };
 // Sliders stand in the middle as recorded: rates are halved or doubled every 10 steps, seconds go to 0 or up by a square.
 const HALF = 50, MOST = { latency: 1, queue: 10 };
@@ -92,11 +93,11 @@ class DecisionView extends Panel {
   after() {
     const { actuals: a, audits } = this.store, i = this.actual;
     if (i < 0) return `<p class="muted">Not carried out yet.</p>`;
-    const off = a.predicted[i] ? a.seconds[i] / a.predicted[i] - 1 : null;
+    const off = a.error[i];
     const took = a.kept[i] ? `Took ${seconds(a.seconds[i])}${off == null ? "" : `, predicted ${seconds(a.predicted[i])} (${percent(off)})`}.`
       : `Planned ${this.chosen?.how ?? "otherwise"}, did ${this.client.how(a.how[i])} in ${seconds(a.seconds[i])}${a.because[i] ? `, because ${a.because[i].replace(/^planned [^:]*: /, "")}` : ""}.`;
     const regret = this.audit < 0 ? null : audits.regret[this.audit], best = this.best;
-    const told = regret == null ? "" : ` Audited: ${regret > 0 && best ? `${best[0]} on ${best[1]} is faster, regret ${(100 * regret).toFixed(0)} %` : "no road is faster"}.`;
+    const told = regret == null ? "" : ` Audited: ${regret > 0 && best ? `${best[0]} on ${best[1]} is faster, regret ${share(regret)}` : "no road is faster"}.`;
     return `<p class="${a.kept[i] ? "muted" : "warn"}" data-kv="actual">${escaped(took)}${escaped(told)}</p>`;
   }
   get roads() { return this.audit < 0 ? [] : this.store.audits.roads[this.audit].map(([how, worker, took]) => [this.client.how(how), this.store.workers[worker], took]); }
@@ -141,7 +142,8 @@ class DecisionView extends Panel {
   }
   sum(terms) { return Object.entries(terms).filter(([, t]) => t).map(([name, t]) => `${name} ${seconds(t)}`).join(" + ") || "0 ms"; }
   formula() {
-    const told = [this.store.decisions.inequality[this.row], this.actual >= 0 ? this.store.actuals.inequality[this.actual] : ""].filter(Boolean).join("\n");
+    const s = this.store, measured = this.audit >= 0 ? s.audits.inequality[this.audit] : this.actual >= 0 ? s.actuals.inequality[this.actual] : "";
+    const told = [s.decisions.inequality[this.row], measured].filter(Boolean).join("\n");
     return told ? `<pre data-kv="inequality" title="${escaped(told)}">${escaped(told)}</pre>` : "";
   }
 
@@ -251,11 +253,12 @@ class DecisionView extends Panel {
   rowsAt() {
     if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "no state was handed on yet" };
     if (this.row !== this.client.decision) { this.row = this.client.decision; this.read(); }
-    const all = this.ranked(this.recorded), names = [...new Set(all.flatMap(a => Object.keys(a.terms)))], d = this.store.decisions;
+    const d = this.store.decisions, actual = this.store.actualOf.get(this.row), done = this.store.born("actuals", actual, this.client.k), all = this.ranked(this.recorded);
+    const rank = name => TERMS.includes(name) ? TERMS.indexOf(name) : TERMS.length;
+    const names = [...new Set([...all.map(a => a.terms), done ? this.store.actuals.terms[actual] : {}].flatMap(Object.keys))].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
     const rows = all.map(a => [a.how + (a.chosen ? " ✓" : ""), a.worker, a.excluded ? "–" : seconds(a.took),
-      ...names.map(name => a.excluded ? "–" : seconds(a.terms[name])), bytes(a.nbytes), (a.from ?? []).join(", "), count(a.missing), a.excluded ?? ""]);
-    const actual = this.store.actualOf.get(this.row);
-    if (this.store.born("actuals", actual, this.client.k)) {
+      ...names.map(name => a.excluded ? "–" : seconds(a.terms[name])), a.excluded ? "–" : bytes(a.nbytes), (a.from ?? []).join(", "), count(a.missing), a.excluded ?? ""]);
+    if (done) {
       const a = this.store.actuals;
       rows.push([`did ${this.client.how(a.how[actual])}`, this.store.workers[a.worker[actual]], seconds(a.seconds[actual]), ...names.map(name => seconds(a.terms[actual][name])), bytes(a.bytes[actual]), "", "", a.because[actual]]);
     }

@@ -1,29 +1,37 @@
-"""State graph: lanes are agents, x is layer. Shape is the operator, hue and dash of a state edge its decision."""
+"""State graph: lanes are agents, x is layer or time. Shape is the operator, hue and dash of a state edge its decision."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import CategoricalMarkerMapper, CDSView, FixedTicker
+from bokeh.models import CategoricalMarkerMapper, CDSView, CustomJSTickFormatter, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
+from kvlab_widgets.views.overview import HEIGHT, overview
+from kvlab_widgets.views.timeline import SECONDS
 
 MARKERS = ("circle", "triangle", "diamond", "inverted_triangle")
 FILLS, LINES = ("node", "background", "background"), ("background", "evicted", "corrected")
 """Token of a mark's fill and of its border: solid, hollow (evicted), approximate."""
 
 SIZE = 13
+KEY = 18
+"""Height of the legend's line in px."""
+
+LEFT = 84
+"""Border in px where the lanes' names stand."""
 
 
 def graph(build: Build, height: int) -> Panel:
     """The panel of the state graph."""
-    made = build.figure("State graph", height, (0, 1), (-1, 1))
+    made = build.figure("State graph", height - HEIGHT - KEY, (0, 1), (-1, 1))
     made.grid.visible = False
-    made.xaxis.visible = False
+    made.xaxis.visible = False  # until x is time
+    made.xaxis.formatter = CustomJSTickFormatter(code=SECONDS)
     made.yaxis.ticker = FixedTicker(ticks=[])
     made.yaxis.axis_line_color = None
     made.yaxis.major_tick_out = 0
-    made.min_border_left = 84
+    made.min_border_left = LEFT
     lanes = build.source("y0", "y1")
     strip = made.hstrip(y0="y0", y1="y1", source=lanes, level="underlay", line_color=None).glyph
     build.bind(strip, "fill_color", "lane")
@@ -31,29 +39,27 @@ def graph(build: Build, height: int) -> Panel:
     hues = build.mapper()
 
     def planned_lines(view: CDSView, level: str) -> None:
-        source = build.table("planned_lines", "x0", "y0", "x1", "y1", "cx0", "cx1")
-        glyph = made.bezier(
-            "x0", "y0", "x1", "y1", "cx0", "y0", "cx1", "y1", source=source, view=view, level=level
-        ).glyph
+        source = build.table("planned_lines", "u0", "y0", "u1", "y1", "c0", "c1")
+        glyph = made.bezier("u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, view=view, level=level).glyph
         build.bind(glyph, "line_color", "planned")
 
     def plan(view: CDSView, level: str) -> None:
-        source = build.table("plan", "x", "y", "mark")
+        source = build.table("plan", "u", "y", "mark")
         marker = {"field": "mark", "transform": shapes}
-        glyph = made.scatter("x", "y", marker=marker, source=source, view=view, size=SIZE, level=level).glyph
+        glyph = made.scatter("u", "y", marker=marker, source=source, view=view, size=SIZE, level=level).glyph
         build.bind(glyph, "fill_color", "background")
         build.bind(glyph, "line_color", "planned")
 
     def texts(view: CDSView, level: str) -> None:
-        source = build.table("data", "x0", "y0", "x1", "y1")
-        glyph = made.segment("x0", "y0", "x1", "y1", source=source, view=view, line_width=1, level=level).glyph
+        source = build.table("data", "u0", "y0", "u1", "y1", "c0", "c1")
+        glyph = made.segment("u0", "y0", "u1", "y1", source=source, view=view, line_width=1, level=level).glyph
         build.bind(glyph, "line_color", "data")
         build.fades.append(glyph)
 
     def edges(view: CDSView, level: str) -> None:
-        source = build.table("edges", "x0", "y0", "x1", "y1", "cx0", "cx1", "how", "width", "dash")
+        source = build.table("edges", "u0", "y0", "u1", "y1", "c0", "c1", "how", "width", "dash")
         glyph = made.bezier(
-            "x0", "y0", "x1", "y1", "cx0", "y0", "cx1", "y1", source=source, view=view, level=level,
+            "u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, view=view, level=level,
             line_color={"field": "how", "transform": hues}, line_width="width", line_dash="dash",
         ).glyph  # fmt: skip
         build.fades.append(glyph)
@@ -61,21 +67,31 @@ def graph(build: Build, height: int) -> Panel:
     fills, lines = build.mapper(FILLS), build.mapper(LINES)
 
     def marks(view: CDSView, level: str) -> None:
-        source = build.table("marks", "x", "y", "mark", "fill")
+        source = build.table("marks", "u", "y", "mark", "fill")
         glyph = made.scatter(
-            "x", "y", marker={"field": "mark", "transform": shapes}, source=source, view=view, size=SIZE, level=level,
+            "u", "y", marker={"field": "mark", "transform": shapes}, source=source, view=view, size=SIZE, level=level,
             fill_color={"field": "fill", "transform": fills}, line_color={"field": "fill", "transform": lines},
         ).glyph  # fmt: skip
         build.fades.append(glyph)
 
-    build.layer("graph", "planned_lines", planned_lines, x="x1")
-    build.layer("graph", "plan", plan, x="x")
-    build.layer("graph", "data", texts, x="x1")
-    build.layer("graph", "edges", edges, x="x1")
-    build.layer("graph", "marks", marks, x="x")
-    return build.panel(
-        "graph", "State graph", [made], height, figure=made, lanes=lanes, **_above(build, made, hues, shapes)
+    build.layer("graph", "planned_lines", planned_lines, x="u1")
+    build.layer("graph", "plan", plan, x="u")
+    build.layer("graph", "data", texts, x="u1")
+    build.layer("graph", "edges", edges, x="u1")
+    build.layer("graph", "marks", marks, x="u")
+    strip, key = overview(build, LEFT), build.div()
+    parts = {"key": key, "lanes": lanes, **strip, **_groups(build, made, hues), **_above(build, made, hues, shapes)}
+    return build.panel("graph", "State graph", [key, made, strip["strip"]], height, figure=made, **parts)
+
+
+def _groups(build: Build, made: Any, hues: Any) -> dict[str, Any]:
+    """Groups of states: how many, and a bar of how they came."""
+    bars, numbers = build.source("left", "right", "top", "bottom", "how"), build.source("x", "y", "text")
+    made.quad(
+        "left", "right", "top", "bottom", source=bars, line_color=None, fill_color={"field": "how", "transform": hues}
     )
+    build.text(made, numbers, "ink", text_baseline="middle", y_offset=-4)
+    return {"bars": bars, "numbers": numbers}
 
 
 def _above(build: Build, made: Any, hues: Any, shapes: Any) -> dict[str, Any]:
@@ -101,11 +117,15 @@ def _above(build: Build, made: Any, hues: Any, shapes: Any) -> dict[str, Any]:
             "x", "y", source=source, marker=shape, size=size, fill_color=None, line_width=2, level="overlay"
         ).glyph
         build.bind(glyph, "line_color", "accent")
-    labels = build.source("x", "y", "text", "dx", "align")
+    counts = build.source("x", "y", "text")
+    glyph = build.text(made, counts, "muted", y_offset=12, text_align="center", text_baseline="middle", level="overlay")
+    glyph.text_font_size = "9px"
+    labels = build.source("x", "y", "text", "dx", "dy")
     glyph = build.text(
-        made, labels, "ink", x_offset={"field": "dx"}, y_offset=-21, text_align={"field": "align"},
-        text_baseline="middle", level="overlay",
+        made, labels, "ink", x_offset={"field": "dx"}, y_offset={"field": "dy"}, text_baseline="middle", level="overlay",
         background_fill_alpha=0.9, padding=2,
     )  # fmt: skip
     build.bind(glyph, "background_fill_color", "background")
-    return {"path": path, "related": related, "kin": kin, "ring": ring, "square": square, "labels": labels}
+    return {
+        "path": path, "related": related, "kin": kin, "ring": ring, "square": square, "counts": counts, "labels": labels,
+    }  # fmt: skip

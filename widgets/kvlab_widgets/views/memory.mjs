@@ -2,7 +2,7 @@ const KINDS_OF_COPY = ["computed", "received", "mapped"];
 
 class MemoryView extends Panel {
   get legend() {
-    return KINDS_OF_COPY.map(kind => `<span><i class="box" style="background:var(--kv-${kind})"></i>${kind}</span>`).join("") + "<span>❘ measured</span>";
+    return KINDS_OF_COPY.map(kind => `<span><i class="box" style="background:var(--kv-${kind})"></i>${kind}</span>`).join("") + "<span>❘measured</span>";
   }
   // What each worker holds at k: rows of `memory`, -1 where it told nothing yet.
   latest(k) { return this.store.workers.map((_, worker) => this.store.latest("memory", this.store.memoryOf.get(worker), k)); }
@@ -54,8 +54,8 @@ class MemoryView extends Panel {
   }
   rowsAt(k) {
     const { memory: m, workers } = this.store;
-    const rows = this.latest(k).map((row, worker) => [workers[worker], ...(row < 0 ? ["–", "–", "–", "–", "–", "–"] : [
-      ...KINDS_OF_COPY.map(kind => bytes(m[kind][row])), bytes(KINDS_OF_COPY.reduce((sum, kind) => sum + m[kind][row], 0)), bytes(m.measured[row]), m.process[row] ? bytes(m.process[row]) : "–"])]);
+    const rows = this.latest(k).map((row, worker) => [row, worker]).filter(([row]) => row >= 0).map(([row, worker]) => [workers[worker],
+      ...KINDS_OF_COPY.map(kind => bytes(m[kind][row])), bytes(KINDS_OF_COPY.reduce((sum, kind) => sum + m[kind][row], 0)), bytes(m.measured[row]), bytes(m.process[row])]);
     return { head: ["worker", "computed", "received", "mapped", "placed in all", "measured", "whole process"], rows, numeric: [1, 2, 3, 4, 5, 6], note: "K/V on each worker; a map shares the memory of another copy" };
   }
 }

@@ -24,7 +24,7 @@ class QualityView extends Panel {
     for (let i = this.store.alive("actuals", k) - 1; i >= 0 && rows.length < 300; i--) {
       const audit = this.store.auditOf.get(a.decision[i]), regret = this.store.born("audits", audit, k) ? this.store.audits.regret[audit] : null;
       rows.push([d.edge[a.decision[i]], this.client.how(d.chosen[a.decision[i]]), this.client.how(a.how[i]), seconds(a.predicted[i]), seconds(a.seconds[i]),
-        a.predicted[i] ? percent(a.seconds[i] / a.predicted[i] - 1) : "–", regret == null ? "–" : `${(100 * regret).toFixed(0)} %`, a.because[i]]);
+        a.kept[i] ? percent(a.error[i]) : "–", share(regret), a.because[i]]);
     }
     return { head: ["edge", "planned", "did", "predicted", "actual", "off by", "regret", "because"], rows, numeric: [3, 4, 5, 6] };
   }
@@ -34,17 +34,17 @@ class QualityView extends Panel {
 const MISSES = ["prefix differs", "evicted", "recompute cheaper", "policy", "load failed"];
 const median = values => { const all = [...values].sort((x, y) => x - y), half = all.length >> 1; return all.length % 2 ? all[half] : (all[half - 1] + all[half]) / 2; };
 const qualityAt = (store, k) => {
-  const { actuals: a, audits, decisions: d } = store, part = x => `${fixed(100 * x, 0)} %`, lost = k ? store.run.lost ?? [] : [], found = {};
+  const { actuals: a, audits, decisions: d } = store, lost = k ? store.run.lost ?? [] : [], found = {};
   const done = store.alive("actuals", k), errors = [], regrets = audits.regret.slice(0, store.alive("audits", k)).filter(regret => regret != null), misses = { "prefix differs": lost.length };
   let kept = 0, reused = 0, reachable = lost.reduce((sum, n) => sum + n, 0);
   for (let i = 0; i < done; i++) {
-    if (a.kept[i]) { kept++; if (a.predicted[i] && a.seconds[i] != null) errors.push(Math.abs(a.seconds[i] / a.predicted[i] - 1)); }
+    if (a.kept[i]) { kept++; if (a.error[i] != null) errors.push(Math.abs(a.error[i])); }
     if (a.reused[i] != null) { reused += a.reused[i]; reachable += d.tokens[a.decision[i]]; }
     if (a.miss[i]) misses[a.miss[i]] = (misses[a.miss[i]] ?? 0) + 1;
   }
-  found["as planned"] = `${count(kept)} of ${count(done)} edges${errors.length ? `, predicted seconds off by ${part(median(errors))} (median)` : ""}`;
-  if (regrets.length) found["decided best"] = `${count(regrets.filter(regret => regret === 0).length)} of ${count(regrets.length)} audited edges, regret ${part(median(regrets))} (median), ${part(Math.max(...regrets))} (most)`;
-  if (reachable) found.reused = `${count(reused)} of ${count(reachable)} tokens of state (${part(reused / reachable)})`;
+  found["as planned"] = `${count(kept)} of ${count(done)} edges${errors.length ? `, predicted seconds off by ${share(median(errors))} (median)` : ""}`;
+  if (regrets.length) found["decided best"] = `${count(regrets.filter(regret => regret === 0).length)} of ${count(regrets.length)} audited edges, regret ${share(median(regrets))} (median), ${share(Math.max(...regrets))} (most)`;
+  if (reachable) found.reused = `${count(reused)} of ${count(reachable)} tokens of state (${share(reused / reachable)})`;
   const told = MISSES.filter(name => misses[name]).map(name => `${name} ${count(misses[name])}`);
   if (told.length) found["not reused"] = told.join(", ");
   return found;

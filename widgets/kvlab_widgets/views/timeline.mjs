@@ -49,9 +49,11 @@ class TimelineView extends Panel {
     if (text.length || this.names.data.x.length) fill(this.names, { x, y, text, tone });
   }
   rowsAt(k) {
-    const { spans, workers } = this.store, end = this.store.alive("spans", k), rows = [];
-    for (let i = end - 1; i >= Math.max(0, end - 300); i--)
-      rows.push([workers[spans.worker[i]], spans.op[i], spans.agent[i], seconds(spans.t0[i]), seconds(spans.t1[i]), seconds(spans.t1[i] - spans.t0[i]), spans.how[i] < 6 ? this.client.how(spans.how[i]) : ""]);
-    return { head: ["worker", "operation", "agent", "from", "until", "took", "state edge"], rows, numeric: [3, 4, 5], note: `${count(end)} operations done, the newest first; ${count(this.store.alive("moves", k))} arrivals of segments, ${count(this.store.alive("drops", k))} let go` };
+    // Of two rows about the same work the later one knows more.
+    const { spans, workers } = this.store, last = new Map(), rows = [];
+    for (let i = 0, end = this.store.alive("spans", k); i < end; i++) last.set(spans.start[i], i);
+    for (const i of [...last.values()].slice(-300).reverse())
+      rows.push([workers[spans.worker[i]], spans.op[i], spans.agent[i], seconds(spans.t0[i]), seconds(spans.t1[i]), seconds(spans.seconds[i]), spans.how[i] < 6 ? this.client.how(spans.how[i]) : ""]);
+    return { head: ["worker", "operation", "agent", "from", "until", "took", "state edge"], rows, numeric: [3, 4, 5], note: `${count(last.size)} operations done, the newest first; ${count(this.store.alive("moves", k))} arrivals of segments, ${count(this.store.alive("drops", k))} let go` };
   }
 }
