@@ -204,7 +204,13 @@ def test_a_context_for_a_file_that_has_its_own_is_refused(tmp_path: Path, capsys
 
 @pytest.mark.parametrize(
     "told",
-    [["bench", "engine", "--out"], ["bench", "handoff", "--out"], ["bench", "crossover", "--out"], ["demo", "--out"]],
+    [
+        ["bench", "engine", "--out"],
+        ["bench", "handoff", "--out"],
+        ["bench", "inspector", "--out"],
+        ["bench", "crossover", "--out"],
+        ["demo", "--out"],
+    ],
 )
 def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
     told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

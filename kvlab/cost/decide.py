@@ -12,9 +12,10 @@ from kvlab.cost.world import Edge, View
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """All alternatives, the chosen one, why in one sentence, and the policy that chose."""
+    """All alternatives, the chosen one, why in one sentence, the policy that chose, and the world that it chose in."""
 
     edge: Edge
+    view: View
     alternatives: tuple[Alternative, ...]
     chosen: Alternative
     reason: str
@@ -72,7 +73,7 @@ def decide(edge: Edge, view: View, policy: Policy = CHEAPEST) -> Decision:
         reason = f"{policy.name} has no road here. {reason}"
     elif chosen is not ranked[0]:
         reason = f"{policy.name}: {reason}"
-    return Decision(edge, found, chosen, reason, policy.name)
+    return Decision(edge, view, found, chosen, reason, policy.name)
 
 
 def _reason(edge: Edge, chosen: Alternative, others: Sequence[Alternative]) -> str:

@@ -13,6 +13,7 @@ from kvlab.display.tables import agent_rows, numeric, plain_table
 from kvlab.display.worlds import Shown, world_of
 from kvlab.store.fold import Row, World
 from kvlab.store.rows import events_of
+from kvlab.store.saved import SavedRun
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
 LAST_EVENTS = 8
 
 
-def run_line(world: World, name: str, *, complete: bool = True) -> str:
+def run_line(run: Shown) -> str:
     """``review stateflow, done in 7.15 s, 5 agents, 101 events``."""
+    world = world_of(run)
+    name = world.name or getattr(getattr(run, "path", None), "name", "")
     wall = f" in {seconds_text(world.wall_seconds)}" if world.wall_seconds is not None else ""
     counts = (
         f"{len(world.rows['turns'])} answers, {len(world.rows['states'])} states, {count_text(world.n_events)} events"
     )
     held = ", stepped by a person" if world.run.get("stepped") else ""
-    broken = "" if complete else ", not finished by its writer"
-    return f"{world.name or name} {world.flow or '?'}flow, {world.status}{wall}, {counts}{held}{broken}"
+    status, left = world.status, ""
+    if isinstance(run, SavedRun) and not run.complete:
+        writing = run.being_written
+        status = status if writing or status != "running" else "interrupted"
+        left = ", still being written" if writing else ", left unfinished by its process"
+    return f"{name} {world.flow or '?'}flow, {status}{wall}, {counts}{held}{left}"
 
 
 def describe(run: Shown, width: int = 110) -> str:
@@ -48,9 +55,7 @@ def description(run: Shown) -> Group:
 
     world = world_of(run)
     folder = getattr(run, "path", None)
-    parts: list[Any] = [
-        Text(run_line(world, folder.name if folder else "", complete=getattr(run, "complete", True)), "bold")
-    ]
+    parts: list[Any] = [Text(run_line(run), "bold")]
     if folder is not None:
         parts.append(Text(str(folder), "dim"))
     if world.run.get("error"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kvlab.bench import metrics
+from kvlab.display.decision_quality import decision_quality
 from kvlab.display.decisions_page import decisions_html
 from kvlab.display.describe import run_line
 from kvlab.display.graph_picture import run_svg
@@ -66,6 +67,7 @@ def page(told: Told) -> str:
         *_timeline(told),
         "<h2>Decisions</h2>",
         *_flows(told),
+        *_quality(told),
         decisions_html(world_of(told.subject).rows["edges"]),
         "<h2>Memory and bytes</h2>",
         _memory(told),
@@ -88,11 +90,8 @@ def page(told: Told) -> str:
 
 def run_html(run: Shown) -> str:
     """A run in a notebook's cell: one line, its picture, its table."""
-    world = world_of(run)
-    folder = getattr(run, "path", None)
-    line = run_line(world, folder.name if folder else "", complete=getattr(run, "complete", True))
     return (
-        f'<div class="kv"><style>{style(".kv")}</style><p><b>{text(line)}</b></p>'
+        f'<div class="kv"><style>{style(".kv")}</style><p><b>{text(run_line(run))}</b></p>'
         f"{run_svg(run)}{comparison_html(run)}</div>"
     )
 
@@ -165,6 +164,14 @@ def _flows(told: Told) -> Iterable[str]:
 def _timeline(told: Told) -> list[str]:
     picture = timeline_svg(told.side_by_side)
     return ["<h2>When each worker computed</h2>", f'<div class="picture">{picture}</div>'] if picture else []
+
+
+def _quality(told: Told) -> list[Html]:
+    lines = decision_quality(world_of(told.subject)).lines if world_of(told.subject).rows["edges"] else {}
+    return [
+        Html(f'<p class="muted" data-kv-quality="{text(name)}">{text(name)}: {text(line)}.</p>')
+        for name, line in lines.items()
+    ]
 
 
 def _memory(told: Told) -> Html:

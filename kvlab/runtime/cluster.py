@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kvlab.errors import ClusterError
-from kvlab.runtime import dask_settings, worker_process
+from kvlab.runtime import dask_settings, gpus, worker_process
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.orders import MODEL_WORK
 from kvlab.runtime.worker_process import THREADS
@@ -86,7 +86,8 @@ class LocalWorkers:
             self._address, self._model, name, self._same_host, self._pace, self._folder / "dask"
         )
         inherited = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
-        environment = {**worker_process.ENVIRONMENT, **inherited}
+        own = gpus.environment(int(name.rpartition("-")[2]), self._model.device)
+        environment = {**worker_process.ENVIRONMENT, **inherited, **own}
         with log.open("ab") as sink:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command line
                 line, stdin=subprocess.PIPE, stdout=sink, stderr=sink, env=environment, start_new_session=True

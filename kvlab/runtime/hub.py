@@ -21,12 +21,18 @@ logger = logging.getLogger(__name__)
 
 SOURCE = "lab"
 
+IDLE_SECONDS = 0.1
+"""With nothing new for so long, sinks write what waits in them: whoever follows from another process misses no last event."""
+
 
 class Sink(Protocol):
     """Where a run's events are kept."""
 
     def append(self, events: list[Event]) -> None:
         """Keep them, in order."""
+
+    def flush(self) -> None:
+        """Write what waits."""
 
 
 class Hub:
@@ -39,6 +45,7 @@ class Hub:
         self._listeners: list[Callable[[str, Event], None]] = []
         self._next_number: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._unwritten = False
         self._thread = threading.Thread(target=self._drain, name="kvlab-hub", daemon=True)
         self._thread.start()
 
@@ -92,7 +99,7 @@ class Hub:
 
     def _drain(self) -> None:
         while True:
-            item = self._queue.get()
+            item = self._next()
             events: list[tuple[str, Event]] = []
             waiting: list[threading.Event] = []
             while True:
@@ -110,12 +117,28 @@ class Hub:
             if item is None:
                 return
 
+    def _next(self) -> tuple[str, Event] | threading.Event | None:
+        if self._unwritten:
+            try:
+                return self._queue.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                self._unwritten = False
+                with self._lock:
+                    sinks = list(self._sinks.values())
+                for sink in sinks:
+                    try:
+                        sink.flush()
+                    except Exception:
+                        logger.exception("events of a run could not be written")
+        return self._queue.get()
+
     def _deliver(self, run: str, events: list[Event]) -> None:
         for event in events:
             self._watch_for_gaps(event)
         with self._lock:
             sinks = list(self._sinks.values()) if not run else [s for name, s in self._sinks.items() if name == run]
             listeners = list(self._listeners)
+        self._unwritten = True
         for sink in sinks:
             try:
                 sink.append(events)

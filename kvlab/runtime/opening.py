@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from kvlab.engine.chat import ChatTokenizer
 from kvlab.errors import ClusterError
+from kvlab.policy.eviction import EvictionPolicy
 from kvlab.progress import Progress
 from kvlab.runtime import calibration
 from kvlab.runtime.catalog import Catalog
@@ -42,6 +44,7 @@ class Opening:
     namespace: str
     chunk: int
     budget_bytes: int
+    eviction: EvictionPolicy
     progress: Progress
     calibrate: bool = False
     pace: LinkPace | None = None
@@ -73,7 +76,7 @@ class Opening:
             core = Core(
                 client=client,
                 hub=hub,
-                catalog=Catalog(self.budget_bytes, _phase_reporter(hub)),
+                catalog=Catalog(self.budget_bytes, _phase_reporter(hub), self.eviction),
                 model=first["identity"],
                 config=first["config"],
                 tokenizer=ChatTokenizer.load(self.spec.path, self.spec.name),
@@ -91,6 +94,7 @@ class Opening:
                     self.progress.say(f"Turned off on this scheduler, because kvlab places states itself: {setting}")
             measure = calibration.calibrate if self.calibrate else calibration.calibrated
             core.cost = measure(core, first["cores"])
+            core.catalog.evictor.seconds = core.cost.prefill.seconds
         except BaseException:
             hub.close()
             raise
@@ -167,6 +171,14 @@ def _failed(cluster: Cluster) -> str:
     if not isinstance(cluster, LocalWorkers):
         return ""
     return "; ".join(f"{name}: {cluster.log_tail(name)}" for name, status in cluster.ended().items() if status)
+
+
+def stop_listening(client: Any) -> None:
+    """Tell the scheduler that no events are wanted any more: else it may try to tell a client that has just closed."""
+    from distributed.client import ClosedClientError
+
+    with contextlib.suppress(ClosedClientError):
+        client.unsubscribe_topic(TOPIC)
 
 
 def _links(pace: LinkPace | None) -> str:

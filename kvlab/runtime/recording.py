@@ -40,6 +40,17 @@ class RunRecorder:
             for follower in self._followers:
                 follower(events)
 
+    def flush(self) -> None:
+        """Write what waits, so that another process can read it. A full disk is remembered as by :meth:`append`."""
+        with self._lock:
+            if self.closed:
+                return
+            try:
+                self.folder.log.flush()
+                self.no_room = None
+            except NoRoom as error:
+                self.no_room = error
+
     def follow(self, follower: Callable[[list[Event]], None]) -> Callable[[], None]:
         """Write what waits, then give ``follower`` all later events, in the log's order. Returns the undo.
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kvlab.cost.decide import CHEAPEST, Decision, Policy
 from kvlab.cost.policies import Forced, forced
+from kvlab.cost.seen import seen
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
 from kvlab.errors import ChecksumMismatch, ContextTooLong, InvalidInput, MergeRefused, TransferFailed
@@ -165,9 +166,11 @@ class Verbs:
         """See :meth:`KVState.save`."""
         return save(self._bench, state, folder)
 
-    def load(self, folder: str | Path, name: str) -> KVState:
+    def load(self, folder: str | Path, name: str, worker: str | None) -> KVState:
         """See :meth:`kvlab.Lab.load`."""
-        return KVState(self, load(self._bench, folder, name))
+        if worker is not None:
+            self._bench.require_worker(worker)
+        return KVState(self, load(self._bench, folder, name, worker))
 
     # -- looking
 
@@ -297,7 +300,7 @@ class Verbs:
                     "source": source, "target": action, "n_tokens": edge.n_tokens,
                     "alternatives": [describe_alternative(a) for a in decision.alternatives],
                     "chosen": decision.chosen.how, "worker": decision.chosen.worker, "reason": decision.reason,
-                    "policy": decision.policy,
+                    "policy": decision.policy, "seen": seen(decision),
                 },
             )  # fmt: skip
         return decision

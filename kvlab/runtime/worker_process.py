@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from kvlab.engine.models import describe
-from kvlab.errors import KVLabError
+from kvlab.errors import ClusterError, InvalidInput, KVLabError
 from kvlab.runtime import dask_settings
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.orders import MODEL_WORK
@@ -52,7 +53,15 @@ def main(
 
     With ``watch_stdin`` the process also ends when its standard input closes: whoever started it holds the other end,
     so it ends with its starter however that came to its end. With ``pace`` the links to other workers are paced.
+
+    Raises
+    ------
+    InvalidInput
+        If ``address`` is none.
+    ClusterError
+        If no scheduler answers there within :data:`START_SECONDS`.
     """
+    _require_address(address)
     for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     dask_settings.apply()
@@ -109,16 +118,38 @@ async def started(worker: Any) -> None:
     ------
     KVLabError
         Where one is the reason that it cannot, such as a refused model; Dask wraps it in errors of its own.
+    ClusterError
+        Where no scheduler answers.
     """
     try:
         await worker
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, KVLabError):
-            cause = cause.__cause__
-        if cause is not None:
-            raise cause from error
+        causes = list(_causes(error))
+        for cause in causes:
+            if isinstance(cause, KVLabError):
+                raise cause from error
+        if any(isinstance(cause, OSError) for cause in causes):  # a TimeoutError is one
+            raise ClusterError(
+                f"no scheduler answers at {worker.scheduler.address}",
+                hint="start one with `dask scheduler`, and give the address that it prints",
+            ) from error
         raise
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _require_address(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        whole = bool(parts.scheme and parts.hostname and parts.port)
+    except ValueError:
+        whole = False
+    if not whole:
+        raise InvalidInput(f"{address!r} is not the address of a scheduler", hint="such as tcp://127.0.0.1:8786")
 
 
 def _end_with_stdin() -> None:

@@ -27,8 +27,8 @@ from kvlab.store.rows import event_batch
 FLUSH_EVENTS = 256
 """Events that wait at most before a batch is written."""
 
-FLUSH_SECONDS = 0.5
-"""Age at which waiting events are written by whoever appends next."""
+FLUSH_SECONDS = 0.1
+"""Age at which waiting events are written by whoever appends next: soon enough for who follows the log on a screen."""
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _CONTINUATION = 0xFFFFFFFF
@@ -67,8 +67,8 @@ class EventLog:
             raise InvalidInput(
                 f"{self.path} exists; a log is never written twice", hint="make a new run folder"
             ) from None
-        # Held for the life of the writer, so that remove_run can tell a live run.
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Held for the life of the writer, so that others can tell a live run; who asks holds it for a moment.
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         self._write(schema.EVENTS.serialize())
 
     def append(self, events: Iterable[Event]) -> int:
@@ -154,13 +154,8 @@ class EventLog:
         self._length += written
 
 
-def read_log(path: str | os.PathLike[str], after_seq: int = 0) -> pa.Table:
+def read_log(path: str | os.PathLike[str]) -> pa.Table:
     """The events of a log, as far as whole batches were written. Maps the file and copies nothing.
-
-    Parameters
-    ----------
-    after_seq
-        Leave out batches that end at or before this event.
 
     Returns
     -------
@@ -191,7 +186,7 @@ def read_log(path: str | os.PathLike[str], after_seq: int = 0) -> pa.Table:
     if not reader.schema.equals(schema.EVENTS):
         raise RunUnreadable(f"the schema of {file} is damaged", hint="restore it from a copy", path=str(file))
     try:
-        batches = [batch for batch in reader if _last_seq(batch) > after_seq]
+        batches = list(reader)
     except (pa.ArrowException, OSError, TypeError) as error:
         raise RunUnreadable(f"{file} is damaged: {error}", hint="restore it from a copy", path=str(file)) from error
     return pa.Table.from_batches(batches, reader.schema)
@@ -201,22 +196,48 @@ def _last_seq(batch: pa.RecordBatch) -> int:
     return int(batch["seq"][-1].as_py()) if batch.num_rows else 0
 
 
-def follow(path: str | os.PathLike[str], after_seq: int) -> pa.Table:
-    """Events newer than number ``after_seq`` of a log that another process may be writing."""
-    table = read_log(path, after_seq)
-    if table.num_rows:
-        first = table["seq"][0].as_py()
-        table = table.slice(max(0, after_seq + 1 - first))
-    return table
+class LogTail:
+    """Reads on where it stopped, in a log that another process may be writing: each call costs what is new."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._end = self._last_seq = 0
+
+    def new(self) -> pa.Table:
+        """Events that were written since the last call, at first all. Raises as :func:`read_log` does."""
+        end = whole_length(self._path, self._end)
+        if not self._end:
+            table = read_log(self._path)
+        else:
+            batches = [] if end == self._end else self._batches(end)
+            table = pa.Table.from_batches([one for one in batches if _last_seq(one) > self._last_seq], schema.EVENTS)
+        self._end = end
+        if table.num_rows:
+            self._last_seq = int(table["seq"][-1].as_py())
+        return table
+
+    def _batches(self, end: int) -> list[pa.RecordBatch]:
+        with self._path.open("rb") as file:
+            piece = pa.py_buffer(os.pread(file.fileno(), end - self._end, self._end))
+        at, batches = 0, []
+        try:
+            while at < piece.size:
+                reader = pa.BufferReader(piece.slice(at))
+                batches.append(pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema.EVENTS))
+                at += reader.tell()
+        except (pa.ArrowException, OSError) as error:
+            path = str(self._path)
+            raise RunUnreadable(f"{path} is damaged: {error}", hint="restore it from a copy", path=path) from error
+        return batches
 
 
-def whole_length(path: Path) -> int:
-    """Bytes of ``path`` up to the end of its last whole message, without an end mark.
+def whole_length(path: Path, start: int = 0) -> int:
+    """Bytes of ``path`` up to the end of its last whole message, without an end mark. ``start`` is the end of an earlier one.
 
     The file is read, not mapped: a writer may cut off its own unfinished batch meanwhile, and touching a mapped page
     beyond the end of a file kills the process.
     """
-    end = 0
+    end = start
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -143,13 +142,10 @@ def remove_run(path: str | os.PathLike[str]) -> int:
     log = folder / EVENTS
     if folder.is_symlink() or not log.is_file():
         raise InvalidInput(f"{folder} is not a run folder", hint="list_runs() shows them")
-    with log.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidInput(f"{folder} is still being written", hint="cancel that run first") from None
-        nbytes = folder_bytes(folder)
-        shutil.rmtree(folder)
+    if SavedRun(folder).being_written:
+        raise InvalidInput(f"{folder} is still being written", hint="cancel that run first")
+    nbytes = folder_bytes(folder)
+    shutil.rmtree(folder)
     return nbytes
 
 

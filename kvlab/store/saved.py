@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -97,6 +98,16 @@ class SavedRun:
         return (self.path / COMPLETE).exists()
 
     @property
+    def being_written(self) -> bool:
+        """Whether a process has its log open for writing. A log that has no writer and no end is a killed run's."""
+        with (self.path / EVENTS).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    @property
     def size(self) -> int:
         """Bytes on disk."""
         return folder_bytes(self.path)
@@ -134,7 +145,7 @@ class SavedRun:
     def __repr__(self) -> str:
         from kvlab.display.describe import run_line
 
-        return f"<run {run_line(self.world, self.path.name, complete=self.complete)}>"
+        return f"<run {run_line(self)}>"
 
     def __str__(self) -> str:
         from kvlab.display.describe import describe

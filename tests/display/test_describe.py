@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from kvlab.display.describe import describe
+from kvlab.display.describe import describe, run_line
 from kvlab.display.sentences import sentence
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World, fold
-from kvlab.store.runs import new_run_folder, open_run
+from kvlab.store.runs import list_runs, new_run_folder, open_run
 
 
 def test_a_run_as_text_has_all_its_parts(tmp_path: Path, review: ModuleType) -> None:
@@ -39,11 +41,29 @@ def test_markup_in_texts_is_shown_as_it_is(review: ModuleType) -> None:
     assert "[bold]x[/bold] [/nonsense]" in describe(fold([*review.review_events("state"), note]))
 
 
-def test_a_writer_that_died_is_told(tmp_path: Path, review: ModuleType) -> None:
+def test_a_run_that_a_process_still_writes_says_so(tmp_path: Path, review: ModuleType) -> None:
     folder = new_run_folder("review", root=tmp_path)
     folder.log.append(review.review_events("state")[:30])
     folder.log.flush()
-    assert "not finished by its writer" in describe(open_run(folder.path))
+    line = run_line(open_run(folder.path))
+    assert "running" in line
+    assert line.endswith(", still being written")
+    folder.complete()
+    assert "written" not in run_line(open_run(folder.path))
+
+
+def test_a_run_whose_process_was_killed_is_interrupted(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from kvlab.store.events import Event, Kind; from kvlab.store.runs import new_run_folder;"
+        "folder = new_run_folder('review', root=sys.argv[1]); detail = {'name': 'review', 'flow': 'state'};"
+        "folder.log.append([Event(Kind.RUN_STARTED, 1, 'lab', 0, detail=detail)]); folder.log.flush();"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60)
+    (run,) = list_runs(tmp_path)
+    assert "interrupted" in run_line(run)
+    assert "left unfinished by its process" in describe(run)
+    assert not run.being_written
 
 
 @pytest.mark.parametrize("kind", list(Kind))

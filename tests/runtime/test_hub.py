@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.runtime.hub import Hub
+from kvlab.runtime.hub import IDLE_SECONDS, Hub
 from kvlab.store.events import Event, Kind
 
 
@@ -26,10 +26,16 @@ def hub() -> Iterator[Hub]:
 
 
 class Kept(list[Event]):
-    """A sink that keeps everything."""
+    """A sink that keeps everything, and how much it kept when it was asked to write."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
 
     def append(self, events: Any) -> None:
         self.extend(events)
+
+    def flush(self) -> None:
+        self.written.append(len(self))
 
 
 def from_dask(
@@ -215,3 +221,19 @@ def test_closing_delivers_what_is_left(hub: Hub) -> None:
         hub.emit(Kind.TOKENS, "run", n_tokens=n)
     hub.close()
     assert len(kept) == 500
+
+
+def test_a_sink_writes_once_when_nothing_more_comes(hub: Hub) -> None:
+    kept = Kept()
+    hub.add_sink("run", kept)
+    for _ in range(3):
+        hub.emit(Kind.TOKENS, "run", n_tokens=1)
+    end = time.monotonic() + 10
+    while not kept.written and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(3 * IDLE_SECONDS)
+    assert kept.written == [3]
+    hub.emit(Kind.TOKENS, "run", n_tokens=1)
+    while len(kept.written) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert kept.written == [3, 4]

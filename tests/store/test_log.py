@@ -14,7 +14,7 @@ import pytest
 from kvlab.errors import InvalidInput, RunUnreadable
 from kvlab.store import schema
 from kvlab.store.events import Event, Kind
-from kvlab.store.log import FLUSH_EVENTS, EventLog, follow, read_log
+from kvlab.store.log import FLUSH_EVENTS, FLUSH_SECONDS, EventLog, LogTail, read_log
 from kvlab.store.rows import events_of
 
 
@@ -172,39 +172,90 @@ def test_a_log_is_never_written_over(tmp_path: Path) -> None:
     assert read_log(path).num_rows == 1
 
 
-def test_events_wait_for_a_full_batch_or_half_a_second(tmp_path: Path) -> None:
+def test_events_wait_for_a_full_batch_or_a_tenth_of_a_second(tmp_path: Path) -> None:
     now = [0.0]
     log = EventLog(tmp_path / "e.arrows", clock=lambda: now[0])
     log.append([note(1)])
     assert read_log(log.path).num_rows == 0
-    now[0] = 0.5
+    now[0] = 0.99 * FLUSH_SECONDS
     log.append([note(2)])
-    assert read_log(log.path).num_rows == 2
+    assert read_log(log.path).num_rows == 0
+    now[0] = FLUSH_SECONDS
+    log.append([note(3)])
+    assert read_log(log.path).num_rows == 3
     log.append([note(number) for number in range(FLUSH_EVENTS)])
-    assert read_log(log.path).num_rows == 2 + FLUSH_EVENTS
+    assert read_log(log.path).num_rows == 3 + FLUSH_EVENTS
     log.close()
 
 
 def test_another_process_follows_a_live_log(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "e.arrows")
+    log = EventLog(tmp_path / "e.arrows", clock=lambda: 0.0)  # nothing grows old
     log.append([note(1), note(2), note(3)])
     log.flush()
     log.append([note(4), note(5)])
     log.flush()
     script = (
-        "import sys; from kvlab.store.log import follow;print(follow(sys.argv[1], int(sys.argv[2]))['seq'].to_pylist())"
+        "import sys; from kvlab.store.log import LogTail\ntail = LogTail(sys.argv[1])\n"
+        "for _ in sys.stdin: print(tail.new()['seq'].to_pylist(), flush=True)"
     )
+    command = [sys.executable, "-c", script, str(log.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
 
-    def seen_after(seq: int) -> list[int]:
-        command = [sys.executable, "-c", script, str(log.path), str(seq)]
-        return list(json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout))
+        def new() -> list[int]:
+            reader.stdin.write("\n")
+            reader.stdin.flush()
+            return list(json.loads(reader.stdout.readline()))
 
-    assert seen_after(0) == [1, 2, 3, 4, 5]
-    assert seen_after(2) == [3, 4, 5]
-    log.append([note(6)])
+        assert new() == [1, 2, 3, 4, 5]
+        assert new() == []
+        log.append([note(6)])
+        assert new() == []  # it waits for others
+        log.flush()
+        log.append([note(7), note(8)])
+        log.flush()
+        assert new() == [6, 7, 8]
+        log.append([note(9)])
+        log.close()
+        assert new() == [9]
+        assert new() == []
+        reader.stdin.close()
+
+
+def test_a_tail_takes_every_event_once_and_no_half_batch(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+    whole, cut = tmp_path / "e.arrows", tmp_path / "cut.arrows"
+    ends = []
+    for number in range(4):
+        log.append([note(number), note(number)])
+        log.flush()
+        ends.append(whole.stat().st_size)
+    content = whole.read_bytes()
+    cut.write_bytes(content[: ends[0]])
+    tail, seen = LogTail(cut), []
+    for length in range(ends[0], len(content) + 1, 7):
+        cut.write_bytes(content[:length])
+        seen += [event for _, event in events_of(tail.new())]
+        assert len(seen) == 2 * sum(length >= end for end in ends)
+    cut.write_bytes(content)
+    seen += [event for _, event in events_of(tail.new())]
+    assert seen == [note(number) for number in range(4) for _ in range(2)]
+    log.close()
+
+
+def test_a_tail_of_a_damaged_log_says_so(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.arrows")
+    log.append([note(1)])
     log.flush()
-    assert seen_after(5) == [6]
-    assert follow(log.path, 6).num_rows == 0
+    tail = LogTail(log.path)
+    assert tail.new().num_rows == 1
+    at = log.path.stat().st_size
+    log.append([note(2)])
+    log.flush()
+    with log.path.open("r+b") as file:
+        file.seek(at + 16)
+        file.write(b"\xff" * 8)
+    with pytest.raises(RunUnreadable):
+        list(events_of(tail.new()))
     log.close()
 
 

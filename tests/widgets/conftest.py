@@ -32,13 +32,21 @@ def _module(name: str, path: Path) -> ModuleType:
 @pytest.fixture(scope="session")
 def generate() -> ModuleType:
     """Generated runs."""
-    return _module("kvlab_tests_generate", HERE / "generate.py")
+    from kvlab_widgets.bench import generated
+
+    return generated
 
 
 @pytest.fixture(scope="session")
 def review() -> ModuleType:
     """Events of the review workflow."""
     return _module("kvlab_tests_review_run", HERE.parent / "store" / "review_run.py")
+
+
+@pytest.fixture(scope="session")
+def decided_run() -> ModuleType:
+    """A run with a decision of every kind."""
+    return _module("kvlab_tests_decided_run", HERE / "decided_run.py")
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def test_the_projects_own_entries_load(registered: Any, small: Any, tmp_path: Pa
     import tomllib
 
     entries = tomllib.loads(PROJECT.read_text())["project"]["entry-points"][GROUP]
-    assert set(entries) == {"inspector", "page", "export"}
+    assert set(entries) == {"inspector", "page", "export", "bench"}
     registered(entries)
     written = view("export", small, tmp_path / "run.html")
     assert written.stat().st_size > 1_000_000

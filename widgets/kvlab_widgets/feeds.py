@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kvlab.store.events import Event
-from kvlab.store.log import follow
+from kvlab.store.log import LogTail
 from kvlab.store.rows import events_of
 from kvlab.store.saved import COMPLETE, EVENTS, SavedRun
 from kvlab_widgets.rows import RunRows
@@ -34,11 +34,12 @@ class LogFeed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows = RunRows()
+        self._tail = LogTail(path / EVENTS)
 
     def poll(self) -> bool:
         """See :class:`Feed`. A run is over when its folder says so."""
         over = (self.path / COMPLETE).exists()
-        self.rows.feed(event for _, event in events_of(follow(self.path / EVENTS, self.rows.n_events)))
+        self.rows.feed(event for _, event in events_of(self._tail.new()))
         return not over
 
     def close(self) -> None:

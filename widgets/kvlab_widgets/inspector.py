@@ -29,7 +29,7 @@ SIDE = {"cell": 388, "page": 560}
 
 _FOLDER = Path(__file__).parent
 _MODULES = (
-    *(f"client/{name}.mjs" for name in ("format", "layer", "store", "panel", "transport")),
+    *(f"client/{name}.mjs" for name in ("format", "columns", "layer", "store", "panel", "roads", "transport")),
     *(f"views/{name}.mjs" for name in ("places", "finding", "groups", "overview", "above", "pages")),
     *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
     "client/client.mjs",
@@ -67,7 +67,7 @@ class Inspector:
 
     def __init__(
         self,
-        packed: str,
+        packed: bytes,
         *,
         page: bool,
         live: bool = False,
@@ -142,7 +142,7 @@ def _wide(panel: Panel) -> Any:
 
 def _page(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
     first, second = graph(build, 500), timeline(build, 150)
-    third, fourth = decision(build, 190, 262), memory(build, 104, 104)
+    third, fourth = decision(build, 180, 252), memory(build, 104, 104)
     low = [lineage(build, 120, 150), quality(build, 270), events(build, 270)]
     left = _column(_wide(first), _wide(second))
     right = _column(_wide(third), _wide(fourth), width=SIDE["page"])
@@ -150,8 +150,8 @@ def _page(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
 
 
 def _cell(build: Build) -> tuple[list[Panel], list[Any], Any, list[Any]]:
-    first, second = graph(build, 366), timeline(build, 118)
-    third, fourth = decision(build, 124, 176), memory(build, 84, 78)
+    first, second = graph(build, 398), timeline(build, 118)
+    third, fourth = decision(build, 106, 186), memory(build, 84, 78)
     more = [lineage(build, 140, 160), quality(build, 300), events(build, 300)]
     tabbar = build.div(height=34)
     names = ("Decision", "Lineage", "Quality", "Events")

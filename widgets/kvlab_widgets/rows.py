@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kvlab.display.decision_quality import lost_edges, miss_of, reused_tokens
 from kvlab.display.drawing import alternatives_of
 from kvlab.display.inequality import FORMULA, inequalities
 from kvlab.display.look import DASHES, shape_of
@@ -42,12 +43,15 @@ TABLES: dict[str, tuple[str, ...]] = {
     "data": ("born", "x0", "y0", "x1", "y1", "source", "target"),
     "edges": ("born", "x0", "y0", "x1", "y1", "how", "bytes", "decision"),
     "decisions": ("born", "edge", "source", "target", "x1", "y1", "tokens", "chosen", "worker", "reason", "policy",
-                  "predicted", "bytes", "alternatives", "inequality"),
+                  "predicted", "bytes", "alternatives", "inequality", "seen"),
     "actuals": ("born", "decision", "how", "worker", "seconds", "predicted", "bytes", "terms", "because", "inequality",
-                "kept"),
+                "kept", "reused", "miss"),
     "audits": ("born", "decision", "roads", "regret"),
     "starts": ("born", "worker", "t0", "op", "agent"),
     "spans": ("born", "start", "worker", "t0", "t1", "how", "op", "agent"),
+    "decodes": ("born", "worker", "t0", "t1"),
+    "moves": ("born", "segment", "source", "worker", "t0", "t1", "bytes", "how"),
+    "drops": ("born", "worker", "t"),
     "memory": ("born", "t", "worker", "computed", "received", "mapped", "measured", "process"),
     "placements": ("born", "segment", "worker", "there"),
 }  # fmt: skip
@@ -82,6 +86,9 @@ class RunRows:
         self._decision_rows: dict[str, int] = {}
         self._edge_to: dict[str, str] = {}
         self._spans: dict[str, dict[str, Any]] = {}
+        self._ended: dict[str, tuple[int, float, float]] = {}
+        self._decoded: dict[str, float] = {}
+        self._sent: dict[str, str] = {}
         self._held: dict[str, dict[str, int]] = {}
         self._texts: dict[str, list[str]] = {}
         self._drawn: set[tuple[str, str]] = set()
@@ -124,7 +131,8 @@ class RunRows:
         if said != self._said_run:
             self._said_run = said
             batch["run"] = {"status": said[0], "name": said[1], "flow": said[2], "seconds": self.world.wall_seconds,
-                            "error": run.get("error"), "cost": _cost(run), "policy": run.get("policy")}  # fmt: skip
+                            "error": run.get("error"), "policy": run.get("policy"),
+                            "lost": [edge["n_tokens"] for edge in lost_edges(self.world)]}  # fmt: skip
         return batch
 
     # -- rows
@@ -231,6 +239,8 @@ class RunRows:
                 self._add("data", born=seq, **self._line(source, agent), source=source, target=agent)
 
     def _turn_finished(self, seq: int, event: Event) -> None:
+        self._decoded[str(event.agent)] = event.detail.get("decode_seconds") or 0.0
+        self._decoding(seq, str(event.agent))
         if event.state is not None or event.agent is None:
             return
         turn = self.world.find("turns", event.agent) or {}
@@ -258,7 +268,7 @@ class RunRows:
             tokens=row["n_tokens"] or 0, chosen=_code(row["chosen"]), worker=self._number("workers", row["worker"]),
             reason=row["reason"] or "", policy=row["policy"] or "", predicted=row["predicted_seconds"],
             bytes=row["nbytes"] or 0, alternatives=[self._alternative(one) for one in alternatives_of(row)],
-            inequality=f"{FORMULA}\n{told[0]}" if told else "",
+            inequality=f"{FORMULA}\n{told[0]}" if told else "", seen=_seen(event),
         )  # fmt: skip
         self._decision_rows[str(event.edge)], self._edge_to[target] = decision, str(event.edge)
         self._add("edges", born=seq, **line, how=_code(row["chosen"]), bytes=row["nbytes"] or 0, decision=decision)
@@ -280,6 +290,7 @@ class RunRows:
             seconds=row["actual_seconds"], predicted=row["predicted_seconds"], bytes=row["actual_nbytes"] or 0,
             terms=json.loads(row["actual_terms"] or "{}"), because=row["because"] or "",
             inequality=told[1] if len(told) > 1 else "", kept=int(kept),
+            reused=reused_tokens(self.world, row), miss=miss_of(row) or "",
         )  # fmt: skip
         if not kept:
             line = self._line(str(row["source"]), str(row["target"]))
@@ -319,7 +330,33 @@ class RunRows:
         if decision is not None:
             row = self.world.find("edges", self._edge_to.get(first)) or {}
             how = _code(row.get("actual_how") or row.get("chosen"))
-        self._add("spans", born=seq, **started, t1=self._seconds(event.time_ns), how=how)
+        ended = self._seconds(event.time_ns)
+        self._add("spans", born=seq, **started, t1=ended, how=how)
+        for agent in str(started["agent"]).split(", "):
+            self._ended[agent] = (started["worker"], started["t0"], ended)
+        self._decoding(seq, first)
+
+    def _decoding(self, seq: int, agent: str) -> None:
+        """The end of an agent's work is decoding. Of its turn and its work either may be told first."""
+        if agent in self._ended and self._decoded.get(agent):
+            worker, started, ended = self._ended.pop(agent)
+            self._add("decodes", born=seq, worker=worker, t0=max(started, ended - self._decoded.pop(agent)), t1=ended)
+
+    def _segment_sent(self, _seq: int, event: Event) -> None:
+        self._sent[str(event.segment)] = str(event.worker)
+
+    def _segment_received(self, seq: int, event: Event) -> None:
+        ended = self._seconds(event.time_ns)
+        how = "map" if event.detail.get("how") == "map" else "transfer"
+        worker = self._number("workers", event.worker)
+        holders = [name for name in self.world.held.get(str(event.segment), {}) if name != event.worker]
+        sender = event.detail.get("from") or self._sent.get(str(event.segment)) or next(iter(holders), None)
+        # A sender that is no worker of this run (a file, another process) has no row to come from.
+        source = self._lists["workers"].get(str(sender), worker)
+        self._add(
+            "moves", born=seq, segment=self._number("segments", event.segment), t0=ended - (event.seconds or 0.0), t1=ended,
+            source=source, worker=worker, bytes=event.nbytes or 0, how=DECISIONS.index(how),
+        )  # fmt: skip
 
     def _seconds(self, time_ns: int) -> float:
         return float(time_ns - self.world.run.get("started_ns", time_ns)) / 1e9
@@ -356,6 +393,7 @@ class RunRows:
         self._memory(seq, str(event.worker))
 
     def _segment_dropped(self, seq: int, event: Event) -> None:
+        self._add("drops", born=seq, worker=self._number("workers", event.worker), t=self._seconds(event.time_ns))
         self._memory(seq, str(event.worker))
 
     def _sampled(self, seq: int, event: Event) -> None:
@@ -374,13 +412,10 @@ def _code(how: Any) -> int:
     return DECISIONS.index(how) if how in DECISIONS else len(DECISIONS)
 
 
-def _cost(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Coefficients of the run's calibration, for the break-even chart; None if the run carries none."""
-    cost = (run.get("lab") or {}).get("cost")
-    per_token = (run.get("config") or {}).get("bytes_per_token")
-    if not cost or not per_token:
-        return None
-    return {"prefill": cost["prefill"], "frames": cost["frames"], "bytes_per_token": per_token}
+def _seen(event: Event) -> str:
+    """What the decision saw, as JSON: a text, since numbers on their way are rounded and these are decided with."""
+    seen = event.detail.get("seen")
+    return json.dumps(seen, separators=(",", ":"), ensure_ascii=False) if seen else ""
 
 
 def _as_text(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -410,6 +445,8 @@ _HANDLERS: dict[Kind, Callable[[RunRows, int, Event], None]] = {
     Kind.ACTION_FINISHED: RunRows._action_ended,  # noqa: SLF001
     Kind.ACTION_FAILED: RunRows._action_ended,  # noqa: SLF001
     Kind.SEGMENT_PLACED: RunRows._segment_placed,  # noqa: SLF001
+    Kind.SEGMENT_SENT: RunRows._segment_sent,  # noqa: SLF001
+    Kind.SEGMENT_RECEIVED: RunRows._segment_received,  # noqa: SLF001
     Kind.SEGMENT_DROPPED: RunRows._segment_dropped,  # noqa: SLF001
     Kind.MEMORY: RunRows._sampled,  # noqa: SLF001
 }

@@ -120,7 +120,7 @@ class Client {
   // -- keys and tabs
   keys() {
     this.root.addEventListener("keydown", event => {
-      const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && from.type !== "range");
+      const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && (from.type !== "range" || from.dataset.kvKeys === "own"));
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (typing) { if (event.key === "Escape") { from.value = ""; this.forget(); this.focusRoot(event); } return; }
       if (from?.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) return;
@@ -184,11 +184,12 @@ class Client {
     const live = this.k >= this.store.n;
     if (batch.from === 0 && this.store.n) { if (batch.to <= this.store.n) return; this.store.reset(); for (const layer of this.layers) layer.drawn = -1; }
     if (!this.store.append(batch)) { if (batch.to > this.store.n) this.ask(); return; }
-    this.stayed = this.stayed === false ? false : live;
+    // Several batches may come before the frame that shows them: who stood at the end before the first of them still does.
+    this.stood ??= live ? this.k : -1;
     this.arriving ??= requestAnimationFrame(() => {
       this.arriving = null;
-      const move = this.stayed;
-      this.stayed = undefined;
+      const move = this.stood === this.k;
+      this.stood = undefined;
       this.reshape();
       if (move && !this.playing) this.moveTo(this.store.n); else this.bar.show();
     });

@@ -1,8 +1,9 @@
 // The run's rows in the browser. They only grow: a snapshot first, then a batch whenever something happened.
-const inflate = async text => {
-  const binary = Uint8Array.from(atob(text), c => c.charCodeAt(0));
-  const stream = new Blob([binary]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return JSON.parse(await new Response(stream).text());
+const inflate = async packed => {
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const batch = JSON.parse(await new Response(stream).text());
+  batch.tables = tablesOf(batch.tables);
+  return batch;
 };
 
 class Store {
@@ -68,6 +69,15 @@ class Store {
   }
   derive_audits(d, start) { for (let i = start; i < d.born.length; i++) this.auditOf.set(d.decision[i], i); }
   derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); this.spanOf.set(d.start[i], i); } }
+  derive_decodes(d, start) { for (let i = start; i < d.born.length; i++) d.row.push(-d.worker[i]); }
+  // Below its receiver's bar; a line leads there from the sender's.
+  derive_moves(d, start) {
+    for (let i = start; i < d.born.length; i++) {
+      d.row.push(-d.worker[i] - 0.37); d.from.push(-d.source[i]); d.to.push(-d.worker[i]);
+      d.head.push(d.source[i] < d.worker[i] ? "down" : "up");
+    }
+  }
+  derive_drops(d, start) { for (let i = start; i < d.born.length; i++) d.row.push(-d.worker[i] + 0.38); }
   derive_memory(d, start) { this.group(this.memoryOf, d.worker, start); }
   derive_placements(d, start) { this.group(this.placementOf, d.segment, start); }
   group(map, keys, start) { for (let i = start; i < keys.length; i++) (map.get(keys[i]) ?? map.set(keys[i], []).get(keys[i])).push(i); }

@@ -1,128 +1,294 @@
-const ROWS = 6; // alternatives shown; all are in the table
-const POINTS = 49;
-
-// Seconds to prefill n tokens on a past of p: PrefillCurve.seconds with the threads it was measured with.
-const prefillSeconds = ({ a, b, c }, n, past) => n <= 0 ? 0 : a + b * n + c * n * (past + n / 2);
-const linkSeconds = ({ t0, bytes_per_second: rate }, nbytes) => t0 + nbytes / rate;
+const CARRY = ["in place", "map", "transfer"], POINTS = 41, OCTAVES = 5, FAR = 10;
+const SHADE = { queue: 0.25, "link queue": 0.25, overhead: 0.45, resume: 0.7 };
+// Sliders stand in the middle as recorded: rates are halved or doubled every 10 steps, seconds go to 0 or up by a square.
+const HALF = 50, MOST = { latency: 1, queue: 10 };
+const rateAt = step => 2 ** (step / 10), secondsAt = (step, base, most) => step <= 0 ? base * (1 + step / HALF) : base + most * (step / HALF) ** 2;
+const rateText = rate => Number.isFinite(rate) ? `${bytes(rate)}/s` : "no limit";
 
 class DecisionView extends Panel {
+  constructor(client, parts) { super(client, parts); this.axis = "tokens"; }
+  get legend() { return `<span data-kv="edge"></span>`; }
+  mount() { super.mount(); this.row = this.at = undefined; }
   get alternatives() {
     const d = this.store.decisions, row = this.row;
-    return d.alternatives[row].map(([how, worker, took, terms, nbytes, missing, excluded]) =>
-      ({ how, worker, took, terms, nbytes, missing, excluded, chosen: how === d.chosen[row] && worker === d.worker[row] && !excluded }))
-      .sort((a, b) => !!a.excluded - !!b.excluded || b.chosen - a.chosen || a.took - b.took);
+    return d.alternatives[row].map(([how, worker, took, terms, nbytes, missing, excluded]) => ({ how: this.client.how(how), worker: this.store.workers[worker],
+      took, terms, nbytes, missing, excluded, chosen: how === d.chosen[row] && worker === d.worker[row] && !excluded }));
   }
-  mount() { super.mount(); this.row = this.at = undefined; }
+  // What is told of row i of `name` if it is known at the cursor.
+  known(name, i) { return this.store.born(name, i, this.client.k) ? i : -1; }
   later(k, again) {
-    const row = this.client.decision, actual = this.store.actualOf.get(row), audit = this.store.auditOf.get(row);
-    const known = [row, this.store.born("actuals", actual, k), this.store.born("audits", audit, k)].join();
-    if (known === this.at && !again) return;
-    this.at = known;
-    this.row = row;
-    if (row < 0) { this.client.put(this.rows, `<div class="empty" data-kv="decision">no state was handed on yet</div>`); this.chart(null); return; }
-    const d = this.store.decisions, made = this.store.born("actuals", actual, k) ? this.actual(actual) : "";
-    const all = this.alternatives, slowest = Math.max(...all.map(a => a.took ?? 0)), lacks = all.find(a => a.chosen)?.missing;
-    const w = i => escaped(this.store.workers[i]), audited = this.store.born("audits", audit, k) ? this.store.audits.roads[audit] : null;
-    const rows = all.slice(0, ROWS).map(a => {
-      const measured = audited?.find(([how, worker]) => how === a.how && worker === a.worker)?.[2];
-      const because = a.excluded ? `not possible: ${a.excluded}` : [a.missing ? `${count(a.missing)} tok` : "", a.nbytes ? bytes(a.nbytes) : ""].filter(Boolean).join(" · ");
-      return `<tr class="${a.chosen ? "on" : ""}${a.excluded ? "off" : ""}" title="${escaped(a.excluded ?? this.sum(a.terms))}"><th scope="row"><i class="key h${a.how}"></i>${
-        escaped(this.client.how(a.how))}${a.chosen ? ' <b aria-label="chosen">✓</b>' : ""}<td>${w(a.worker)}<td class="n">${a.excluded ? "–" : seconds(a.took)}${
-        audited ? `<td class="n">${seconds(measured)}` : ""}<td>${a.excluded ? "" : this.bar(a, slowest)}<td class="last">${escaped(because)}</tr>`;
-    });
-    const more = all.length > ROWS ? `<p class="muted">and ${all.length - ROWS} more, in the table</p>` : "";
-    this.client.put(this.rows, `<div class="scroll" tabindex="0" role="region" aria-label="Alternatives" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(d.edge[row])}"><p class="clip"><b>${escaped(d.source[row])} → ${escaped(d.target[row])}</b>
-      <b class="h${d.chosen[row]}">${escaped(this.client.how(d.chosen[row]))}</b> <span class="muted">${count(d.tokens[row])} tokens${
-        lacks ? `, ${count(lacks)} missing on ${w(d.worker[row])}` : ""}${d.policy[row] && d.policy[row] !== "cheapest" ? `, ${escaped(d.policy[row])}` : ""}</span></p>
-      <table><thead><tr><th scope="col">alternative<th scope="col">on<th scope="col" class="n">predicted${audited ? '<th scope="col" class="n">audited' : ""}<th scope="col"><th scope="col"></tr></thead><tbody>${rows.join("")}</tbody></table>${more}
-      ${made}<p class="muted two" title="${escaped(d.reason[row])}">${escaped(d.reason[row])}</p>${this.formula(actual, k)}</div>`);
-    this.chart(all);
+    const row = this.client.decision, actual = this.known("actuals", this.store.actualOf.get(row)), audit = this.known("audits", this.store.auditOf.get(row));
+    const at = [row, actual, audit].join();
+    if (at === this.at && !again) return;
+    if (row !== this.row) { this.row = row; this.read(); }
+    this.at = at;
+    Object.assign(this, { actual, audit });
+    const d = this.store.decisions, name = this.client.at(this.head)?.querySelector("[data-kv=edge]");
+    if (name) name.textContent = row < 0 ? "" : `${d.source[row]} → ${d.target[row]}, ${count(d.tokens[row])} tokens`;
+    this.drawKnobs();
+    this.draw();
+  }
+  // The world that the row's decision saw, with nothing turned; and what its chart is about.
+  read() {
+    const d = this.store.decisions;
+    this.turned = null;
+    this.world = this.place = null;
+    this.recorded = this.row < 0 ? [] : this.alternatives;
+    this.chosen = this.recorded.find(a => a.chosen);
+    if (this.row < 0 || !d.seen[this.row]) return;
+    this.world = worldOf(JSON.parse(d.seen[this.row]));
+    const found = decide(this.world), like = (a, b) => a.how === b.how && a.worker === b.worker;
+    // What was sent ahead had come a part of its way: so much less is predicted for that road than for one that begins now.
+    this.ahead = road => { const told = this.recorded.find(a => like(a, road)), now = found.find(a => like(a, road)); return told?.took != null && now ? told.took - now.took : 0; };
+    for (const a of this.recorded) a.from = found.find(road => like(a, road))?.from;
+    const moved = found.filter(road => ["map", "transfer"].includes(road.how));
+    this.place = (this.chosen?.missing && moved.find(road => road.worker === this.chosen.worker)) || moved[0] || null;
+  }
+  get asked() { return this.turned ? changed(this.world, this.turned) : this.world; }
+  // Alternatives as recorded, or as they would be.
+  get shown() {
+    if (!this.turned) return this.recorded;
+    const all = decide(this.asked).map(road => ({ ...road, took: road.took + this.ahead(road) }));
+    all.sort((a, b) => a.took - b.took)[0].chosen = true;
+    return all;
+  }
+  draw() {
+    if (this.row < 0) this.client.put(this.rows, `<div class="empty" data-kv="decision">no state was handed on yet</div>`);
+    else this.drawRows(this.shown);
+    this.drawChart();
+  }
+
+  // -- words
+  phrase({ how, worker, nbytes, missing }) {
+    return { "in place": `using it on ${worker}`, map: `mapping it on ${worker}`, transfer: `sending ${bytes(nbytes)} to ${worker}`,
+      hybrid: `sending ${bytes(nbytes)} to ${worker} while the front is prefilled`,
+      recompute: `prefilling ${missing ? `${count(missing)} tokens` : "it"} again on ${worker}` }[how] ?? `${how} on ${worker}`;
+  }
+  // The road that the chosen one is measured by: the best of those that do the other thing.
+  rival(all, chosen) {
+    const open = all.filter(a => !a.excluded && a !== chosen), other = open.filter(a => chosen.how === "hybrid" || (a.how === "recompute") === CARRY.includes(chosen.how));
+    return (other.length ? other : open).sort((a, b) => a.took - b.took)[0];
+  }
+  why(all, chosen) {
+    const did = { "in place": "Used where it lies", map: "Mapped, not copied", transfer: "Moved, not recomputed", hybrid: "Part moved, part recomputed", recompute: "Recomputed, not moved" };
+    const rival = this.rival(all, chosen), says = `${did[chosen.how] ?? chosen.how}: ${this.phrase(chosen)} takes ${seconds(chosen.took)}`;
+    if (chosen.how === "recompute" && all.every(a => a.excluded || a.how === "recompute"))
+      return `Recomputed, for no worker holds the whole state: ${this.phrase(chosen)} takes ${seconds(chosen.took)}.`;
+    if (!rival) return `${says}; there was no other road.`;
+    return rival.took >= chosen.took ? `${says}, ${this.phrase(rival)} ${seconds(rival.took)}.` : `${says}, though ${this.phrase(rival)} would take only ${seconds(rival.took)}.`;
+  }
+  words(all) {
+    const d = this.store.decisions, chosen = all.find(a => a.chosen), policy = d.policy[this.row];
+    if (this.turned) {
+      const same = this.chosen && chosen.how === this.chosen.how && chosen.worker === this.chosen.worker;
+      return `<p class="why" data-kv="what-if"><b class="tag">what if</b> ${this.key(chosen.how)}<b>${escaped(chosen.how)} on ${escaped(chosen.worker)}</b> would ${same ? "still " : ""}be chosen: ${
+        escaped(this.phrase(chosen))} would take ${seconds(chosen.took)}${this.rival(all, chosen) ? `, ${escaped(this.phrase(this.rival(all, chosen)))} ${seconds(this.rival(all, chosen).took)}` : ""}.</p>
+        <p class="muted">Recorded: ${escaped(this.client.how(d.chosen[this.row]))} on ${escaped(this.store.workers[d.worker[this.row]])}, ${seconds(d.predicted[this.row])}. <button type="button" class="link" data-kv="reset">reset</button></p>`;
+    }
+    const forced = policy && policy !== "cheapest" ? `${policy === "forced" ? "Forced by hand" : `By policy ${policy}`}. ` : "";
+    return `<p class="why" data-kv="why" title="${escaped(d.reason[this.row])}">${escaped(forced)}${chosen ? escaped(this.why(all, chosen)) : escaped(d.reason[this.row])}</p>${this.after()}`;
+  }
+  // What came of it: as planned or not, how well predicted, and whether another road was faster.
+  after() {
+    const { actuals: a, audits } = this.store, i = this.actual;
+    if (i < 0) return `<p class="muted">Not carried out yet.</p>`;
+    const off = a.predicted[i] ? a.seconds[i] / a.predicted[i] - 1 : null;
+    const took = a.kept[i] ? `Took ${seconds(a.seconds[i])}${off == null ? "" : `, predicted ${seconds(a.predicted[i])} (${percent(off)})`}.`
+      : `Planned ${this.chosen?.how ?? "otherwise"}, did ${this.client.how(a.how[i])} in ${seconds(a.seconds[i])}${a.because[i] ? `, because ${a.because[i].replace(/^planned [^:]*: /, "")}` : ""}.`;
+    const regret = this.audit < 0 ? null : audits.regret[this.audit], best = this.best;
+    const told = regret == null ? "" : ` Audited: ${regret > 0 && best ? `${best[0]} on ${best[1]} is faster, regret ${(100 * regret).toFixed(0)} %` : "no road is faster"}.`;
+    return `<p class="${a.kept[i] ? "muted" : "warn"}" data-kv="actual">${escaped(took)}${escaped(told)}</p>`;
+  }
+  get roads() { return this.audit < 0 ? [] : this.store.audits.roads[this.audit].map(([how, worker, took]) => [this.client.how(how), this.store.workers[worker], took]); }
+  get best() { return this.roads.filter(([, , took]) => took != null).sort((a, b) => a[2] - b[2])[0]; }
+  key(how) { return `<i class="key h${this.client.told.meta.decisions.indexOf(how)}"></i>`; }
+
+  // -- candidates
+  ranked(all) {
+    const chosen = all.find(a => a.chosen), rival = chosen && this.rival(all, chosen);
+    return [...all].sort((a, b) => !!a.excluded - !!b.excluded || (b === chosen) - (a === chosen) || (b === rival) - (a === rival) || a.took - b.took);
+  }
+  // As many as there is room for, of those that were excluded at least one.
+  most(ranked, n) {
+    const shut = ranked.filter(a => a.excluded), open = ranked.filter(a => !a.excluded).slice(0, n - Math.min(1, shut.length));
+    return [...open, ...shut.slice(0, n - open.length)];
+  }
+  drawRows(all) {
+    const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, most = wide ? 6 : 4, bars = wide || !audited; // a cell has no room for bars beside audited seconds
+    const did = !this.turned && i >= 0, slowest = Math.max(...all.map(one => one.excluded ? 0 : one.took ?? 0), did ? a.seconds[i] ?? 0 : 0);
+    const line = (one, name, took, extra = "") => `<tr ${extra} title="${escaped(one.excluded ?? this.sum(one.terms))}"><th scope="row">${this.key(one.how)}${name}<td>${escaped(one.worker)}${
+      one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${escaped(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
+        wide ? `<td>${escaped((one.from ?? []).join(", "))}` : ""}<td class="n">${one.terms.queue ? seconds(one.terms.queue) : ""}<td class="n">${took}${
+        audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}${bars ? `<td>${this.bar(one, slowest)}` : ""}`}</tr>`;
+    const ranked = this.ranked(all), rows = this.most(ranked, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
+    if (did) {
+      const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
+      rows.push(line(one, "<b>did</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
+    }
+    const more = all.length > most ? `<span title="${all.length - most} more are in the table">+ ${all.length - most}</span>` : "", told = wide && !this.turned ? this.formula() : "";
+    this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}">${this.words(all)}
+      <table><thead><tr><th scope="col">${this.turned ? "would be" : "alternative"}<th scope="col">on<th scope="col" class="n">lacks<th scope="col" class="n">moves${wide ? '<th scope="col">from' : ""}<th scope="col" class="n">queue<th scope="col" class="n">${
+        this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}${bars ? `<th scope="col">${more}` : ""}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
+    const reset = this.client.at(this.rows)?.querySelector("[data-kv=reset]");
+    if (reset) reset.onclick = () => this.reset();
   }
   // Terms as shades of the decision's hue; the overlap is negative and shortens.
-  bar(a, slowest) {
-    const most = this.client.told.meta.page ? 110 : 70, total = Object.values(a.terms).filter(t => t > 0).reduce((x, y) => x + y, 0) || 1;
-    const width = Math.max(2, most * a.took / (slowest || 1)), shade = { queue: 0.25, "link queue": 0.25, overhead: 0.45, resume: 0.7 };
-    return `<span class="terms h${a.how}" style="width:${width}px">${Object.entries(a.terms).filter(([, t]) => t > 0)
-      .map(([name, t]) => `<i style="flex:${t / total};opacity:${shade[name] ?? 1}"></i>`).join("")}</span>`;
+  bar(one, slowest) {
+    const terms = Object.entries(one.terms).filter(([, t]) => t > 0), total = terms.reduce((sum, [, t]) => sum + t, 0) || 1;
+    const most = this.client.told.meta.page ? 130 : 40;
+    return `<span class="terms h${this.client.told.meta.decisions.indexOf(one.how)}" style="width:${Math.max(2, most * one.took / (slowest || 1))}px">${
+      terms.map(([name, t]) => `<i style="flex:${t / total};opacity:${SHADE[name] ?? 1}"></i>`).join("")}</span>`;
   }
   sum(terms) { return Object.entries(terms).filter(([, t]) => t).map(([name, t]) => `${name} ${seconds(t)}`).join(" + ") || "0 ms"; }
-  actual(i) {
-    const a = this.store.actuals, off = a.kept[i] && a.predicted[i] ? ` <span class="muted">(${percent(a.seconds[i] / a.predicted[i] - 1)})</span>` : "";
-    const audit = this.store.auditOf.get(this.row), regret = this.store.born("audits", audit, this.client.k) ? this.store.audits.regret[audit] : null;
-    const because = a.because[i] ? ` <span class="warn">${escaped(a.because[i])}</span>` : "";
-    return `<p class="clip" data-kv="actual" title="${escaped(this.sum(a.terms[i]))}">did <b class="h${a.how[i]}">${escaped(this.client.how(a.how[i]))}</b> in <b>${seconds(a.seconds[i])}</b>, predicted ${
-      seconds(a.predicted[i])}${off}${regret != null ? ` · regret ${(100 * regret).toFixed(0)} %` : ""}${because}</p>`;
-  }
-  formula(actual, k) {
-    const told = [this.store.decisions.inequality[this.row], this.store.born("actuals", actual, k) ? this.store.actuals.inequality[actual] : ""].filter(Boolean).join("\n");
+  formula() {
+    const told = [this.store.decisions.inequality[this.row], this.actual >= 0 ? this.store.actuals.inequality[this.actual] : ""].filter(Boolean).join("\n");
     return told ? `<pre data-kv="inequality" title="${escaped(told)}">${escaped(told)}</pre>` : "";
   }
-  // Seconds against tokens that are missing, every other term as in this decision, drawn through its own predictions.
-  // Where nothing is missing the roads to the worker that would have been next are shown.
-  chart(all) {
-    const { decisions: d, run: { cost } } = this.store, roads = (all ?? []).filter(a => !a.excluded && a.missing > 0);
-    const moved = roads.filter(a => this.client.how(a.how) === "transfer")
-      .sort((a, b) => (b.worker === d.worker[this.row]) - (a.worker === d.worker[this.row]) || a.took - b.took)[0];
-    const beside = how => roads.find(a => this.client.how(a.how) === how && a.worker === moved?.worker), again = beside("recompute"), both = beside("hybrid");
-    if (!cost || !moved || !again) {
-      const why = !all ? "" : !cost ? "this run carries no calibration" : "no road moves bytes here";
-      fill(this.curves, { x: [], transfer: [], recompute: [], hybrid: [] });
-      fill(this.dots, { x: [], y: [] });
-      between(this.figure.x_range, 0, 1); between(this.figure.y_range, 0, 1);
-      fill(this.ends, { x: [0.02], y: [0.5], text: [why] });
+
+  // -- what if
+  // The four numbers that can be turned, as recorded: name, words, where its slider's step leads, and how that is told.
+  get knobs() {
+    const { world, place } = this, link = place?.from[0] && world.links[`${place.from[0]}→${place.worker}`], on = this.chosen?.worker;
+    const queue = world.workers.find(worker => worker.name === on)?.queue ?? 0, n = place?.missing || this.store.decisions.tokens[this.row];
+    const perSecond = n / prefillSeconds(world.cost.prefill, n, 0, world.workers.find(worker => worker.name === on)?.threads);
+    return [
+      link && ["bandwidth", "bandwidth", step => ({ bandwidth: rateAt(step) }), step => rateText(link.rate * rateAt(step))],
+      link && ["latency", "latency", step => ({ latency: secondsAt(step, link.t0, MOST.latency) - link.t0 }), step => seconds(secondsAt(step, link.t0, MOST.latency))],
+      on && ["queue", `queue ${on}`, step => ({ queue: secondsAt(step, queue, MOST.queue), on }), step => seconds(secondsAt(step, queue, MOST.queue))],
+      Number.isFinite(perSecond) && ["prefill", "prefill", step => ({ prefill: rateAt(step) }), step => `${count(perSecond * rateAt(step))} tok/s`],
+    ].filter(Boolean);
+  }
+  drawKnobs() {
+    const knobs = this.world ? this.knobs : [];
+    const axes = ["tokens", "bandwidth"].map(axis => `<button type="button" data-kv="axis-${axis}">${axis}</button>`).join("");
+    this.client.put(this.sliders, this.row < 0 ? "" : `<div class="knobs" role="group" aria-label="What if" data-of="${this.row}">${knobs.map(([name, label, , says]) =>
+      `<label><span>${escaped(label)}</span><input type="range" min="${-HALF}" max="${HALF}" step="1" value="0" data-kv="if-${name}" data-kv-keys="own" aria-valuetext="${escaped(says(0))}, as recorded"><output data-kv="is-${name}">${escaped(says(0))}</output></label>`).join("")}</div>
+      <div class="axes"><span class="muted" data-kv="against">seconds against</span><span role="group" aria-label="Axis of the chart">${axes}</span><span class="even" data-kv="break-even"></span></div>`);
+    const at = this.client.at(this.sliders);
+    for (const [name] of knobs) { const input = at?.querySelector(`[data-kv=if-${name}]`); if (input) input.oninput = () => this.turn(); }
+    for (const axis of ["tokens", "bandwidth"]) {
+      const button = at?.querySelector(`[data-kv=axis-${axis}]`);
+      if (!button) continue;
+      button.setAttribute("aria-pressed", axis === this.axis);
+      button.onclick = () => { this.axis = axis; this.drawKnobs(); this.drawChart(); };
+    }
+    // Elements that were made anew stand in the middle.
+    if (this.turned && knobs.every(([name]) => at?.querySelector(`[data-kv=if-${name}]`)?.value === "0")) this.turned = null;
+    this.told();
+  }
+  told() {
+    const at = this.client.at(this.sliders);
+    for (const [name, , , says] of this.world ? this.knobs : []) {
+      const input = at?.querySelector(`[data-kv=if-${name}]`), step = +(input?.value ?? 0);
+      input?.setAttribute("aria-valuetext", `${says(step)}, ${step ? "what if" : "as recorded"}`);
+      const output = at?.querySelector(`[data-kv=is-${name}]`);
+      if (output) { output.textContent = says(step); output.className = step ? "turned" : ""; }
+    }
+  }
+  turn() {
+    const at = this.client.at(this.sliders), turned = this.knobs.map(([name, , leads]) => [+at.querySelector(`[data-kv=if-${name}]`).value, leads]).filter(([step]) => step);
+    this.turned = turned.length ? Object.assign({}, ...turned.map(([step, leads]) => leads(step))) : null;
+    this.told();
+    this.frame ??= requestAnimationFrame(() => { this.frame = null; this.draw(); });
+  }
+  reset() {
+    const inputs = [...this.client.at(this.sliders).querySelectorAll("input")];
+    for (const input of inputs) input.value = 0;
+    this.turn();
+    inputs[0]?.focus();
+  }
+
+  // -- the chart
+  // Why there is nothing to draw; empty if there is.
+  get nothing() {
+    if (this.row < 0) return " ";
+    if (!this.world) return "no curve: this log does not tell what the decision saw";
+    const { chosen, place } = this;
+    if (chosen && !chosen.missing) return `nothing to move: all ${count(this.store.decisions.tokens[this.row])} tokens are on ${chosen.worker} already`;
+    if (!place || place.worker !== chosen?.worker) return `nothing to move: no worker holds the whole state, so it can only be recomputed`;
+    return "";
+  }
+  // Why bandwidth changes nothing; empty if it does.
+  get flat() {
+    if (this.axis !== "bandwidth") return "";
+    const [source] = this.place.from;
+    return !source ? "mapped: no bytes cross a link" : Number.isFinite(this.world.links[`${source}→${this.place.worker}`].rate) ? "" : "the link has no limit";
+  }
+  drawChart() {
+    const nothing = this.nothing, why = nothing || this.flat, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low], left: [side], center } = this.figure;
+    for (const part of [low, side, ...center.filter(one => one.type === "Grid")]) if (part.visible !== !why) part.visible = !why;
+    if (told) told.parentElement.classList.toggle("none", !!nothing);
+    const against = this.client.at(this.sliders)?.querySelector("[data-kv=against]");
+    if (against) { against.textContent = this.turned ? "what if" : "seconds against"; against.className = this.turned ? "tag" : "muted"; }
+    if (why) {
+      fill(this.curves, { x: [], ...Object.fromEntries(this.names.map(name => [name, []])) });
+      fill(this.dots, { x: [], y: [] }); fill(this.ends, { x: [], y: [], text: [], how: [] });
       this.even.visible = false;
+      if (told) told.textContent = why.trim();
       return;
     }
-    const { x, transfer, recompute, hybrid, even } = breakEven(cost, d.tokens[this.row], moved, again, both);
-    const shown = d.predicted[this.row], last = x.at(-1), top = round125(Math.max(transfer.at(-1), recompute.at(-1), shown) * 1.02);
-    fill(this.curves, { x, transfer, recompute, hybrid });
-    fill(this.dots, { x: [all.find(a => a.chosen)?.missing ?? 0], y: [shown] });
-    between(this.figure.x_range, 0, last * 1.26);
+    const about = JSON.stringify([this.row, this.axis, this.turned]);
+    if (about !== this.about) { this.about = about; this.found = breakEven(this.asked, this.place.worker, this.axis, this.ahead); }
+    const { x, lines, here, even, moved, wins } = this.found;
+    const inTokens = this.axis === "tokens", last = x.at(-1), first = x[0], dot = lines.find(({ how, worker }) => how === this.chosen.how && worker === this.chosen.worker);
+    const ends = lines.map(line => line.y.at(-1)), y = dot ? dot.here : null, top = round125(Math.max(...ends.filter(Number.isFinite), y ?? 0, even?.y ?? 0) * (inTokens ? 1.02 : 1.3));
+    const data = Object.fromEntries(this.names.map(name => [name, x.map(() => NaN)]));
+    for (const line of lines) data[line.how] = line.y;
+    fill(this.curves, { x, ...data });
+    fill(this.dots, y == null ? { x: [], y: [] } : { x: [here], y: [y] });
+    const texts = lines.map(line => line.worker === this.place.worker ? line.how : `${line.how}, ${line.worker}`), frame = this.client.frame(this.figure)?.bbox;
+    const room = Math.min(0.5, (Math.max(...texts.map(text => text.length)) * CHARACTER + 12) / Math.max(120, frame?.width ?? 300));
+    between(this.figure.x_range, inTokens ? 0 : first, first + (last - first) / (1 - room));
     between(this.figure.y_range, 0, top);
-    // Names at the ends of the curves, pushed apart where curves meet.
-    const line = 13 * top / Math.max(60, this.client.frame(this.figure)?.bbox.height ?? 100);
-    const names = [["transfer", transfer], ["recompute", recompute], ...(both ? [["hybrid", hybrid]] : [])].map(([name, curve]) => [name, curve.at(-1)]).sort((a, b) => a[1] - b[1]);
-    for (let i = 1; i < names.length; i++) names[i][1] = Math.max(names[i][1], names[i - 1][1] + line);
-    for (let i = names.length - 1, limit = top - line / 2; i >= 0; i--, limit = names[i + 1]?.[1] - line) names[i][1] = Math.min(names[i][1], limit);
-    fill(this.ends, { x: names.map(() => last), y: names.map(([, y]) => y), text: names.map(([name]) => name) });
-    this.even.setv({ location: even ?? 0, visible: even != null });
+    if (low.formatter !== this.formatters[this.axis]) low.formatter = this.formatters[this.axis];
+    const gap = 13 * top / Math.max(60, frame?.height ?? 100), spread = apart(ends.map((end, i) => [Number.isFinite(end) ? end : y ?? 0, i]), gap, top);
+    fill(this.ends, { x: spread.map(() => last), y: spread.map(([value]) => value), text: spread.map(([, i]) => texts[i]),
+      how: spread.map(([, i]) => this.client.told.meta.decisions.indexOf(lines[i].how)) });
+    this.even.setv({ location: even?.x ?? 0, visible: even != null });
+    if (told) told.title = `where ${moved} and recompute on ${this.place.worker} take equally long`;
+    if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `${wins ? moved : "recompute"} is always faster`;
   }
   rowsAt() {
     if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "no state was handed on yet" };
-    this.row = this.client.decision;
-    const all = this.alternatives, names = [...new Set(all.flatMap(a => Object.keys(a.terms)))], d = this.store.decisions;
-    const rows = all.map(a => [this.client.how(a.how) + (a.chosen ? " ✓" : ""), this.store.workers[a.worker], a.excluded ? "–" : seconds(a.took),
-      ...names.map(name => a.excluded ? "–" : seconds(a.terms[name])), bytes(a.nbytes), count(a.missing), a.excluded ?? ""]);
+    if (this.row !== this.client.decision) { this.row = this.client.decision; this.read(); }
+    const all = this.ranked(this.recorded), names = [...new Set(all.flatMap(a => Object.keys(a.terms)))], d = this.store.decisions;
+    const rows = all.map(a => [a.how + (a.chosen ? " ✓" : ""), a.worker, a.excluded ? "–" : seconds(a.took),
+      ...names.map(name => a.excluded ? "–" : seconds(a.terms[name])), bytes(a.nbytes), (a.from ?? []).join(", "), count(a.missing), a.excluded ?? ""]);
     const actual = this.store.actualOf.get(this.row);
     if (this.store.born("actuals", actual, this.client.k)) {
       const a = this.store.actuals;
-      rows.push([`did ${this.client.how(a.how[actual])}`, this.store.workers[a.worker[actual]], seconds(a.seconds[actual]), ...names.map(name => seconds(a.terms[actual][name])), bytes(a.bytes[actual]), "", a.because[actual]]);
+      rows.push([`did ${this.client.how(a.how[actual])}`, this.store.workers[a.worker[actual]], seconds(a.seconds[actual]), ...names.map(name => seconds(a.terms[actual][name])), bytes(a.bytes[actual]), "", "", a.because[actual]]);
     }
-    return { head: ["alternative", "on", "seconds", ...names, "bytes", "missing", ""], rows, numeric: [2, ...names.map((_, i) => 3 + i), 3 + names.length, 4 + names.length], note: `${d.source[this.row]} → ${d.target[this.row]}: ${d.reason[this.row]}` };
+    const columns = names.length + 3;
+    return { head: ["alternative", "on", "seconds", ...names, "bytes", "from", "missing", ""], rows, numeric: [2, ...names.map((_, i) => 3 + i), columns, columns + 2], note: `${d.source[this.row]} → ${d.target[this.row]}: ${d.reason[this.row]}` };
   }
 }
 
-// Curves of seconds over missing tokens. Each is scaled to pass through the prediction of its own alternative, so that
-// what the cost model knows beyond one line (several segments, threads, queues) stays as it was decided.
-const breakEven = (cost, tokens, moved, again, both, points = POINTS) => {
-  const per = cost.bytes_per_token * (moved.nbytes / (moved.missing * cost.bytes_per_token) || 1), n0 = moved.missing, past = Math.max(0, tokens - n0);
-  const rest = a => a.took - (a.terms.transfer ?? 0) - (a.terms.prefill ?? 0);
-  const wire = n => linkSeconds(cost.frames, n * per), compute = n => prefillSeconds(cost.prefill, n, past);
-  const wireBy = (moved.terms.transfer ?? 0) / wire(n0), computeBy = (again.terms.prefill ?? 0) / compute(n0);
-  const share = both ? Math.max(0, Math.min(1, 1 - both.nbytes / (n0 * per))) : 0; // of the tokens, what the hybrid prefills
-  const ends = n => Math.max(computeBy * compute(n * share), wireBy * wire(n * (1 - share)));
-  const top = round125(Math.max(64, n0 * 1.15)), found = { x: [], transfer: [], recompute: [], hybrid: [], even: null };
-  for (let i = 1; i < points; i++) {
-    const n = top * i / (points - 1);
-    found.x.push(n);
-    found.transfer.push(rest(moved) + wireBy * wire(n));
-    found.recompute.push(rest(again) + computeBy * compute(n));
-    found.hybrid.push(both ? both.took + ends(n) - ends(n0) : NaN);
-    const last = found.x.length - 1, gap = j => found.transfer[j] - found.recompute[j];
-    if (found.even == null && last && gap(last - 1) * gap(last) < 0) {
-      const part = gap(last - 1) / (gap(last - 1) - gap(last));
-      found.even = found.x[last - 1] + part * (n - found.x[last - 1]);
-    }
-  }
+// Seconds of every road to `worker`, and of the best place that lacks nothing, over the tokens that the worker lacks or
+// over the bandwidth of the links (the decimal logarithm of that of its first link): what decide() says of each such world.
+const breakEven = (world, worker, axis, ahead = () => 0, points = POINTS) => {
+  const now = roadsTo(world, worker), pure = now.find(road => ["map", "transfer"].includes(road.how)), n0 = pure.missing, source = pure.from[0];
+  const rate = source ? world.links[`${source}→${worker}`].rate : 1, tokens = axis === "tokens";
+  const place = decide(world).find(road => road.how === "in place" && road.worker !== worker);
+  // z: the logarithm, base 2, of tokens or of the factor on the links.
+  const other = z => tokens ? resized(world, worker, Math.max(1, Math.round(2 ** z))) : changed(world, { bandwidth: 2 ** z });
+  const roads = z => { const there = other(z); return [...roadsTo(there, worker), ...(place ? roadsTo(there, place.worker).filter(road => road.how === "in place") : [])]; };
+  const gap = z => { const [one, again] = roadsTo(other(z), worker, true); return one.took + ahead(one) - again.took - ahead(again); };
+  const z0 = tokens ? Math.log2(n0) : 0, low = tokens ? 0 : -FAR, steps = tokens ? 16 : 2 * FAR;
+  const found = crossings(gap, Array.from({ length: steps + 1 }, (_, i) => low + i)).sort((a, b) => Math.abs(a - z0) - Math.abs(b - z0));
+  const z = found[0], x = value => tokens ? Math.round(2 ** value) : Math.log10(rate) + value * Math.log10(2);
+  const near = z != null && z - z0 < 3; // farther away it is named, and would only flatten the chart
+  const end = tokens ? round125(Math.max(64, 1.5 * n0, near ? 1.25 * 2 ** z : 0)) : Math.max(OCTAVES, (z ?? 0) + 1), start = tokens ? 1 : Math.min(-OCTAVES, (z ?? 0) - 1);
+  const grid = Array.from({ length: points }, (_, i) => { const value = start + (end - start) * i / (points - 1); return tokens ? Math.log2(Math.round(value)) : value; });
+  const on = ({ how, worker: where }, all) => { const road = all.find(one => one.how === how && one.worker === where); return road ? road.took + ahead(road) : NaN; };
+  const seen = grid.map(roads), here = roads(z0), at = z == null ? null : roads(z); // the last of a grid has every road: nothing is too short there
+  return { x: grid.map(x), lines: seen.at(-1).map(({ how, worker: where }) => ({ how, worker: where, y: seen.map(all => on({ how, worker: where }, all)), here: on({ how, worker: where }, here) })),
+    here: x(z0), even: at && { x: x(z), y: on(pure, at) }, moved: pure.how, wins: gap(z0) < 0 };
+};
+// [value, name]s moved apart until they are `gap` from each other and below `top`, in the order of their values.
+const apart = (texts, gap, top) => {
+  const found = texts.map(([value, text]) => [Math.min(value, top), text]).sort((a, b) => a[0] - b[0]);
+  for (let i = 0; i < found.length; i++) found[i][0] = Math.max(found[i][0], i ? found[i - 1][0] + gap : gap / 2);
+  for (let i = found.length - 1, limit = top - gap / 2; i >= 0; i--, limit = found[i + 1][0] - gap) found[i][0] = Math.min(found[i][0], limit);
   return found;
 };

@@ -12,16 +12,12 @@ class QualityView extends Panel {
   }
   mount() { super.mount(); this.at = undefined; }
   later(k, again) {
-    const n = this.store.alive("actuals", k);
-    if (n === this.at && !again) return;
-    this.at = n;
-    const a = this.store.actuals, errors = [];
-    let kept = 0;
-    for (let i = 0; i < n; i++) if (a.kept[i]) { kept++; if (a.predicted[i] && a.seconds[i] != null) errors.push(Math.abs(a.seconds[i] / a.predicted[i] - 1)); }
-    errors.sort((x, y) => x - y);
-    const half = errors.length >> 1, median = errors.length ? (errors.length % 2 ? errors[half] : (errors[half - 1] + errors[half]) / 2) : null;
-    this.client.put(this.told, `<p class="muted" data-kv="quality">${n ? `${count(kept)} of ${count(n)} edges carried out as planned${
-      median == null ? "" : `, median error of their predicted seconds ${(100 * median).toFixed(0)} %`}` : "no edge has been carried out yet"}</p>`);
+    const n = this.store.alive("actuals", k), at = [n, this.store.alive("audits", k)].join();
+    if (at === this.at && !again) return;
+    this.at = at;
+    const lines = n || this.store.run.lost?.length ? Object.entries(qualityAt(this.store, k)) : [];
+    this.client.put(this.told, `<div data-kv="quality">${lines.length ? `<dl>${lines.map(([name, line]) => `<dt>${escaped(name)}<dd title="${escaped(line)}">${escaped(line)}`).join("")}</dl>`
+      : `<p class="muted">no edge has been carried out yet</p>`}</div>`);
   }
   rowsAt(k) {
     const a = this.store.actuals, d = this.store.decisions, rows = [];
@@ -33,3 +29,23 @@ class QualityView extends Panel {
     return { head: ["edge", "planned", "did", "predicted", "actual", "off by", "regret", "because"], rows, numeric: [3, 4, 5, 6] };
   }
 }
+
+// The words of kvlab/display/decision_quality.py about what was known at k.
+const MISSES = ["prefix differs", "evicted", "recompute cheaper", "policy", "load failed"];
+const median = values => { const all = [...values].sort((x, y) => x - y), half = all.length >> 1; return all.length % 2 ? all[half] : (all[half - 1] + all[half]) / 2; };
+const qualityAt = (store, k) => {
+  const { actuals: a, audits, decisions: d } = store, part = x => `${fixed(100 * x, 0)} %`, lost = k ? store.run.lost ?? [] : [], found = {};
+  const done = store.alive("actuals", k), errors = [], regrets = audits.regret.slice(0, store.alive("audits", k)).filter(regret => regret != null), misses = { "prefix differs": lost.length };
+  let kept = 0, reused = 0, reachable = lost.reduce((sum, n) => sum + n, 0);
+  for (let i = 0; i < done; i++) {
+    if (a.kept[i]) { kept++; if (a.predicted[i] && a.seconds[i] != null) errors.push(Math.abs(a.seconds[i] / a.predicted[i] - 1)); }
+    if (a.reused[i] != null) { reused += a.reused[i]; reachable += d.tokens[a.decision[i]]; }
+    if (a.miss[i]) misses[a.miss[i]] = (misses[a.miss[i]] ?? 0) + 1;
+  }
+  found["as planned"] = `${count(kept)} of ${count(done)} edges${errors.length ? `, predicted seconds off by ${part(median(errors))} (median)` : ""}`;
+  if (regrets.length) found["decided best"] = `${count(regrets.filter(regret => regret === 0).length)} of ${count(regrets.length)} audited edges, regret ${part(median(regrets))} (median), ${part(Math.max(...regrets))} (most)`;
+  if (reachable) found.reused = `${count(reused)} of ${count(reachable)} tokens of state (${part(reused / reachable)})`;
+  const told = MISSES.filter(name => misses[name]).map(name => `${name} ${count(misses[name])}`);
+  if (told.length) found["not reused"] = told.join(", ");
+  return found;
+};

@@ -1,4 +1,4 @@
-"""Decision quality: predicted against actual seconds of every edge so far."""
+"""Decision quality: how many edges were decided best, what was reused, and predicted against actual seconds of every edge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvlab_widgets.views.timeline import SECONDS
 CAP = 600
 
 
-def quality(build: Build, height: int, note: int = 40) -> Panel:
+def quality(build: Build, height: int, note: int = 116) -> Panel:
     """The panel of predicted against actual."""
     made = build.figure("Predicted against actual seconds", height - note, (0.001, 10), (0.001, 10), log=True)
     for axis in (made.xaxis, made.yaxis):
@@ -32,4 +32,4 @@ def quality(build: Build, height: int, note: int = 40) -> Panel:
 
     build.layer("quality", "actuals", dots, cap=CAP)
     told = build.div(height=note)
-    return build.panel("quality", "Predicted against actual", [told, made], height, figure=made, told=told)
+    return build.panel("quality", "Decision quality", [told, made], height, figure=made, told=told)

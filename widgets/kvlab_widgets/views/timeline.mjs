@@ -2,8 +2,8 @@ const CHARACTER = 6.3; // px, mean advance of the 11 px type: decides whether a 
 const PAGE_SPANS = 400;
 
 class TimelineView extends Panel {
-  constructor(client, parts) { super(client, parts); this.layer = client.layersOf("timeline")[0]; this.from = 0; }
-  get legend() { return `<span>hue: how the work's state came to its worker</span><span><i class="box" style="background:var(--kv-node)"></i>no state edge</span>`; }
+  constructor(client, parts) { super(client, parts); this.layers = client.layersOf("timeline"); this.from = 0; }
+  get legend() { return `<span>hue: how the work's state came to its worker</span><span><i class="box" style="background:var(--kv-node)"></i>no state edge</span><span>pale: decode</span><span>╌▸ hand-off</span><span>× let go</span>`; }
   reshape() {
     const { workers, spans, starts } = this.store, axis = this.figure.left[0];
     if (this.named !== workers.length) {
@@ -24,7 +24,7 @@ class TimelineView extends Panel {
     if (again || t < from || t > from + span * 0.98) {
       this.from = span >= this.all ? 0 : Math.max(0, Math.min(t - span * 0.8, this.all - span));
       between(this.figure.x_range, this.from, this.from + span);
-      if (span < this.all) { this.layer.columns = [this.from, this.from + span * 1.05]; this.layer.moved = true; }
+      if (span < this.all) for (const layer of this.layers) { layer.columns = [this.from, this.from + span * 1.05]; layer.moved = true; }
     }
     this.cursor.location = t;
   }
@@ -52,6 +52,6 @@ class TimelineView extends Panel {
     const { spans, workers } = this.store, end = this.store.alive("spans", k), rows = [];
     for (let i = end - 1; i >= Math.max(0, end - 300); i--)
       rows.push([workers[spans.worker[i]], spans.op[i], spans.agent[i], seconds(spans.t0[i]), seconds(spans.t1[i]), seconds(spans.t1[i] - spans.t0[i]), spans.how[i] < 6 ? this.client.how(spans.how[i]) : ""]);
-    return { head: ["worker", "operation", "agent", "from", "until", "took", "state edge"], rows, numeric: [3, 4, 5], note: `${count(end)} operations done, the newest first` };
+    return { head: ["worker", "operation", "agent", "from", "until", "took", "state edge"], rows, numeric: [3, 4, 5], note: `${count(end)} operations done, the newest first; ${count(this.store.alive("moves", k))} arrivals of segments, ${count(this.store.alive("drops", k))} let go` };
   }
 }

@@ -1,8 +1,8 @@
-"""Timeline: what each worker computed, and when."""
+"""Timeline: what each worker computed, decoded and received, what it let go, and what workers handed to each other."""
 
 from __future__ import annotations
 
-from bokeh.models import CDSView, CustomJSTickFormatter, FixedTicker
+from bokeh.models import CategoricalMarkerMapper, CDSView, CustomJSTickFormatter, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.look import DECISION_TOKENS
@@ -10,7 +10,10 @@ from kvlab_widgets.look import DECISION_TOKENS
 SECONDS = (
     "return tick === 0 ? '0 s' : (Math.abs(tick) < 0.0995 ? +(tick * 1e3).toFixed(1) + ' ms' : +tick.toFixed(2) + ' s')"
 )
-BAR = 0.56
+BAR, THIN = 0.56, 0.1
+"""Heights of a bar of work and of one of bytes that arrive, in rows."""
+
+PALE = 0.45
 
 
 def timeline(build: Build, height: int) -> Panel:
@@ -30,7 +33,48 @@ def timeline(build: Build, height: int) -> Panel:
             fill_color={"field": "how", "transform": hues},
         )  # fmt: skip
 
+    def decodes(view: CDSView, level: str) -> None:
+        source = build.table("decodes", "row", "t0", "t1")
+        glyph = made.hbar(
+            y="row", left="t0", right="t1", height=BAR, source=source, view=view, line_color=None, level=level, fill_alpha=PALE
+        ).glyph  # fmt: skip
+        build.bind(glyph, "fill_color", "background")
+
+    heads = CategoricalMarkerMapper(factors=["up", "down"], markers=["triangle", "inverted_triangle"])
+
+    def moves(view: CDSView, level: str) -> None:
+        source = build.table("moves", "row", "t0", "t1", "from", "to", "how", "head")
+        hue = {"field": "how", "transform": hues}
+        made.hbar(
+            y="row", left="t0", right="t1", height=THIN, source=source, view=view, line_color=None, level=level,
+            fill_color=hue,
+        )  # fmt: skip
+        made.segment(
+            "t0",
+            "from",
+            "t1",
+            "to",
+            source=source,
+            view=view,
+            level=level,
+            line_color=hue,
+            line_alpha=0.7,
+            line_dash=[8, 3],
+        )
+        made.scatter(
+            "t1", "to", marker={"field": "head", "transform": heads}, size=6, source=source, view=view, level=level,
+            line_color=None, fill_color=hue,
+        )  # fmt: skip
+
+    def drops(view: CDSView, level: str) -> None:
+        source = build.table("drops", "row", "t")
+        glyph = made.scatter("t", "row", marker="x", size=6, source=source, view=view, level=level).glyph
+        build.bind(glyph, "line_color", "muted")
+
     build.layer("timeline", "spans", spans, x="t1")
+    build.layer("timeline", "decodes", decodes, x="t1")
+    build.layer("timeline", "moves", moves, x="t1")
+    build.layer("timeline", "drops", drops, x="t")
     running = build.source("row", "t0", "t1")
     glyph = made.hbar(y="row", left="t0", right="t1", height=BAR, source=running, level="overlay", line_width=1).glyph
     build.bind(glyph, "fill_color", "lane")

@@ -32,6 +32,7 @@ class Teller:
         self._numbers: dict[str, int] = {}
 
     def tell(self, kind: Kind, source: str = "conductor", **values: Any) -> None:
+        """``kind`` happened at ``source``, now."""
         number = self._numbers.get(source, 0)
         self._numbers[source] = number + 1
         self.events.append(Event(kind, START_NS + round(self.seconds * 1e9), source, number, **values))
@@ -39,7 +40,7 @@ class Teller:
 
 def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int = 240, seed: int = 3) -> list[Event]:
     """Events of a run of ``n_states`` states, of which about ``alive`` are resident at a time."""
-    chance, teller = random.Random(seed), Teller()
+    chance, teller = random.Random(seed), Teller()  # noqa: S311  the same run every time
     names = [AGENTS[i] if i < len(AGENTS) else f"agent-{i}" for i in range(agents)]
     places = [f"w{i}" for i in range(workers)]
     detail = {"name": "generated", "flow": "state", "lab": {"workers": places, "cost": COST}, "policy": "cheapest",
@@ -57,8 +58,11 @@ def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int
         draw = chance.random()
         own_parent = latest.get(agent)
         others = [latest[name] for name in names if name in latest and name != agent]
-        parents = [] if own_parent is None and not others else [own_parent if own_parent is not None and draw < 0.7
-                                                                 else chance.choice(others or [own_parent])]  # fmt: skip
+        parents: list[int] = []
+        if own_parent is not None and (draw < 0.7 or not others):
+            parents.append(own_parent)
+        elif others:
+            parents.append(chance.choice(others))
         operator = "materialize" if not parents else "resume" if parents[0] == own_parent else "fork"
         if parents and draw > 0.93 and others:
             parents.append(chance.choice(others))
@@ -72,12 +76,11 @@ def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int
             _decide(teller, chance, parents[0], state, agent, tokens[parents[0]], where[parents[0]], worker, places)
         _work(teller, chance, state, agent, operator, worker, own)
         segment = f"seg-{state}"
-        place = {"segment": segment, "worker": worker, "nbytes": own * PER_TOKEN}
-        told = {"parent": None, "start": total - own, "n_prompt": own, "checksum": "x"}
-        teller.tell(Kind.SEGMENT_CREATED, worker, **place, n_tokens=own, detail=told)
-        teller.tell(
-            Kind.SEGMENT_PLACED, worker, **place, detail={"how": chance.choice(("computed", "transfer", "map"))}
-        )
+        made = {"parent": None, "start": total - own, "n_prompt": own, "checksum": "x"}
+        teller.tell(Kind.SEGMENT_CREATED, worker, segment=segment, worker=worker, nbytes=own * PER_TOKEN, n_tokens=own,
+                    detail=made)  # fmt: skip
+        teller.tell(Kind.SEGMENT_PLACED, worker, segment=segment, worker=worker, nbytes=own * PER_TOKEN,
+                    detail={"how": chance.choice(("computed", "transfer", "map"))})  # fmt: skip
         teller.tell(
             Kind.STATE_CREATED, state=f"s{state}", agent=agent, n_tokens=total, nbytes=own * PER_TOKEN,
             detail={"name": agent, "operator": operator, "parents": [f"s{one}" for one in parents], "segments": [segment],

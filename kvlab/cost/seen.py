@@ -1,0 +1,47 @@
+"""What a decision saw, as plain values of its event: enough to decide once more, with other numbers, wherever it is read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kvlab.cost.decide import Decision
+from kvlab.cost.model import link_name
+
+
+def seen(decision: Decision) -> dict[str, Any]:
+    """The edge and the world of ``decision``: JSON-serialisable, with a rate that has no limit as None.
+
+    Of the links only those from a holder of the state to a candidate are told; a decision asks for no others.
+    """
+    edge, view = decision.edge, decision.view
+    cost, recipes = view.cost, [piece.recipe for piece in edge.path]
+    has = {w.name: [i for i, recipe in enumerate(recipes) if recipe in w.resident] for w in view.workers}
+    candidates = [w.name for w in view.workers if view.candidates is None or w.name in view.candidates]
+    links: dict[str, list[float | None]] = {}
+    for source, pieces in has.items():
+        for target in candidates if pieces else ():
+            if source != target:
+                name, link = link_name(source, target), cost.link(source, target)
+                waits = view.link_queues.get(name, 0.0)
+                links[name] = [link.t0, _finite(link.bytes_per_second), waits]
+    prefill = cost.prefill
+    return {
+        "pieces": [[piece.n_tokens, piece.nbytes] for piece in edge.path],
+        "new_tokens": edge.new_tokens,
+        "mappable": view.mappable,
+        "candidates": candidates,
+        "workers": [[w.name, w.host, has[w.name], w.queue_seconds, w.threads] for w in view.workers],
+        "links": links,
+        "cost": {
+            "prefill": {"a": prefill.a, "b": prefill.b, "c": prefill.c, "threads": prefill.threads},
+            "task_seconds": cost.task_seconds,
+            "map_seconds": cost.map_seconds,
+            "copy_bytes_per_second": _finite(cost.copy_bytes_per_second),
+            "receive_seconds_per_byte": cost.receive_seconds_per_byte,
+        },
+    }
+
+
+def _finite(rate: float) -> float | None:
+    return rate if math.isfinite(rate) else None
