@@ -21,12 +21,18 @@ logger = logging.getLogger(__name__)
 
 SOURCE = "lab"
 
+IDLE_SECONDS = 0.5
+"""After so long without an event, what sinks still hold back is written."""
+
 
 class Sink(Protocol):
     """Where a run's events are kept."""
 
     def append(self, events: list[Event]) -> None:
         """Keep them, in order."""
+
+    def idle(self) -> None:
+        """Nothing has come for a while: hold nothing back."""
 
 
 class Hub:
@@ -92,7 +98,7 @@ class Hub:
 
     def _drain(self) -> None:
         while True:
-            item = self._queue.get()
+            item = self._next()
             events: list[tuple[str, Event]] = []
             waiting: list[threading.Event] = []
             while True:
@@ -109,6 +115,20 @@ class Hub:
                 done.set()
             if item is None:
                 return
+
+    def _next(self) -> tuple[str, Event] | threading.Event | None:
+        """What comes next. Sinks are told once when nothing does."""
+        try:
+            return self._queue.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            with self._lock:
+                sinks = list(self._sinks.values())
+            for sink in sinks:
+                try:
+                    sink.idle()
+                except Exception:
+                    logger.exception("the record of a run could not be written")
+        return self._queue.get()
 
     def _deliver(self, run: str, events: list[Event]) -> None:
         for event in events:
