@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.runtime.hub import Hub
+from kvlab.runtime.hub import IDLE_SECONDS, Hub
 from kvlab.store.events import Event, Kind
 
 
@@ -28,8 +28,13 @@ def hub() -> Iterator[Hub]:
 class Kept(list[Event]):
     """A sink that keeps everything."""
 
+    n_idle = 0
+
     def append(self, events: Any) -> None:
         self.extend(events)
+
+    def idle(self) -> None:
+        self.n_idle += 1
 
 
 def from_dask(
@@ -64,6 +69,18 @@ def test_events_of_a_run_go_to_its_sink_and_those_of_the_cluster_to_all(hub: Hub
     hub.settle()
     assert len(one) == 2
     hub.remove_sink("never there")
+
+
+def test_sinks_hear_once_that_nothing_comes(hub: Hub) -> None:
+    kept = Kept()
+    hub.add_sink("run", kept)
+    for round_ in (1, 2):
+        hub.emit(Kind.TOKENS, "run", n_tokens=1)
+        deadline = time.monotonic() + 10
+        while kept.n_idle < round_ and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(2 * IDLE_SECONDS)
+        assert kept.n_idle == round_
 
 
 def test_what_was_enqueued_before_a_sink_leaves_is_still_delivered(hub: Hub) -> None:

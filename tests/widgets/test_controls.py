@@ -109,7 +109,7 @@ def test_breakpoints_are_named_by_what_they_are(held: Any) -> None:
     assert options["to second"] == "second"
     assert options["to any resume"] == "resume"
     assert options["to what starts on context:paper"] == "context:paper→"
-    assert list(options)[0] == "to the end"
+    assert next(iter(options)) == "to the end"
 
 
 def test_a_run_of_another_process_has_no_buttons(held: Any, tmp_path: Path) -> None:

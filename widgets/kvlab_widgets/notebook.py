@@ -44,7 +44,11 @@ class CellInspector:
             _Live(self._run, feed, self._theme).show()
         else:
             feed.close()
-            display(static(self._run, self._theme))
+            display(self.snapshot())
+
+    def snapshot(self) -> HTML:
+        """A copy as of now that needs no kernel. Made by itself when a run ends that is shown live."""
+        return static(self._run, self._theme)
 
 
 class _Live:
