@@ -113,22 +113,25 @@ def test_played_at_a_speed_actions_come_one_by_one(frames_lab: Any) -> None:
     [
         ("second", "second"),
         ("resume", "first"),
-        ("first→", "second"),
-        ("context:paper", "paper"),
+        ("first→", "third"),
+        ("first→third", "third"),
         (["merge", "second"], "second"),
     ],
 )
-def test_a_breakpoint_is_an_agent_an_operator_or_a_state(frames_lab: Any, until: Any, agent: str) -> None:
+def test_a_breakpoint_is_an_agent_an_operator_a_state_or_an_edge(frames_lab: Any, until: Any, agent: str) -> None:
     wf = kvlab.Workflow("stops")
     paper = wf.context("paper", TEXT)
     first = wf.agent("first", [paper, "Begin."], max_new_tokens=4)
-    second = wf.agent("second", "Go on.", continues=first, max_new_tokens=4)
-    wf.merge("both", [first, second], how="prefix")
+    wf.agent("second", [paper, first, "Go on."], max_new_tokens=4)
+    wf.agent("third", "And on.", continues=first, max_new_tokens=4)
     run = frames_lab.run(wf, min_shared_tokens=SHARE, paused=True)
     try:
+        assert pending(run).op == "materialize"
         run.play(until=until)
-        assert pending(run).agents[0].endswith(agent)
-        assert run.status == "paused"
+        deadline = time.monotonic() + 20
+        while (run.status == "running" or run.pending is None) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (run.status, run.pending.agents) == ("paused", (agent,))
     finally:
         run.cancel()
 

@@ -59,6 +59,8 @@ class Controls:
         now = ipywidgets.HBox([self._told, self._roads])
         self.box = ipywidgets.VBox([ipywidgets.HTML(f"<style>{style('run')}</style>"), acts, now])
         self.box.add_class(CLASS)
+        for part in (*acts.children, self._roads):
+            _hear_beside_cells(part)
         self.refresh()
 
     def refresh(self) -> None:
@@ -108,6 +110,16 @@ class Controls:
 
     def _tell(self, text: str, status: str) -> None:
         self._told.value = f'<span role="status" data-kv="run-status" data-kv-status="{status}">{escape(text)}</span>'
+
+
+def _hear_beside_cells(widget: Any) -> None:
+    """Let messages of ``widget`` be handled in the subshell that JupyterLab asks for.
+
+    ipykernel 7.4 instead hands them to the shell whose cell made the widget, where they wait for running cells; that is
+    for cells that await a widget, and nobody awaits these. Without that private name there is nothing to undo.
+    """
+    if hasattr(widget.comm, "_reply_subshell_for"):
+        widget.comm._reply_subshell_for = lambda _data, asked: asked  # noqa: SLF001
 
 
 def controls(run: Any) -> Controls | None:
