@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -275,7 +276,7 @@ def test_a_run_is_stepped_overridden_and_run_on_while_a_cell_is_busy(book: Any, 
     chosen = roads.evaluate("select => select.options[select.selectedIndex].text")
     other = next(text for text in roads.locator("option").all_inner_texts() if "recompute" in text and text != chosen)
     roads.select_option(label=other)
-    worker = other.split(" on ")[1].split(",")[0]
+    worker = re.search(r"on\s(\S+),", other)[1]  # ipywidgets writes spaces that do not break
     after = shown.pending(f"by recompute of first → {worker}") if "first →" in before else shown.pending("by recompute")
     assert after != before
     assert shown.busy
@@ -303,9 +304,6 @@ def test_keys_reach_the_run_and_none_reaches_jupyterlab(book: Any, lab_cell: str
     shown.pending("next: first")
     keys = ("Home", "ArrowRight", "ArrowRight", "a", "b", "d", "d", "x", "m", "z", "Shift+ArrowLeft", "End", "]", "[")
     for key in keys:
-        shown.page.keyboard.press(key)
-    shown.bar("step").focus()
-    for key in ("a", "b", "d", "d", "x", "m"):
         shown.page.keyboard.press(key)
     assert shown.js(n_cells) == before  # none of them was JupyterLab's
     assert shown.js("panel => panel.content.widgets[2].model.type") == "code"
