@@ -55,7 +55,7 @@ BUSY = """
 began = time.monotonic()
 while not run.over and time.monotonic() < began + 120:
     time.sleep(0.1)
-time.sleep(1)
+time.sleep(15)
 """
 EDGES = 'print(*[(e["target"], e["actual_how"], e["worker"], e["policy"]) for e in run.tables["edges"].to_pylist()], sep="\\n")'
 
@@ -308,6 +308,8 @@ def test_keys_reach_the_run_and_none_reaches_jupyterlab(book: Any, lab_cell: str
     assert shown.js(n_cells) == before  # none of them was JupyterLab's
     assert shown.js("panel => panel.content.widgets[2].model.type") == "code"
     live.root.focus()
+    shown.page.keyboard.press("End")
+    live.until("c => c.told.mirror.data.live[0]")
     shown.page.keyboard.press("r")
     assert shown.frame().locator('[data-kv="status"]').inner_text() == "run done, stepped"
 

@@ -19,7 +19,7 @@ from kvlab_widgets.look import style
 CLASS = "kvlab-run"
 """The client finds the bar by it."""
 
-SPEEDS = (("at full speed", None), ("2 actions/s", 2.0), ("1 action/s", 1.0), ("1 in 3 s", 1 / 3))
+SPEEDS = (("at full speed", 0.0), ("2 actions/s", 2.0), ("1 action/s", 1.0), ("1 in 3 s", 1 / 3))
 END = ("to the end", "")
 ELSEWHERE = (
     "Read only: this run belongs to another process. Step it there: run.step(), run.play(), or its own inspector."
@@ -100,7 +100,7 @@ class Controls:
             self.refresh()
 
     def _run_on(self) -> None:
-        self._run.play(speed=self._speed.value, until=self._until.value or None)
+        self._run.play(speed=self._speed.value or None, until=self._until.value or None)
 
     def _chosen(self, change: Any) -> None:
         wanted = change["new"]
