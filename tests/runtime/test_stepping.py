@@ -12,7 +12,7 @@ import pytest
 
 import kvlab
 from kvlab.errors import Cancelled, InvalidInput
-from kvlab.store.log import follow
+from kvlab.store.log import read_log
 from kvlab.store.saved import EVENTS
 
 TEXT = "What was prefilled once need not be prefilled again. " * 10
@@ -176,9 +176,9 @@ def test_a_follower_hears_every_event_once_and_a_paused_log_holds_nothing_back(f
         time.sleep(0.01)
     told = run.world.n_events
     assert before.num_rows + len(heard) >= told > before.num_rows
-    while follow(run.path / EVENTS, 0).num_rows < told and time.monotonic() < deadline:
+    while read_log(run.path / EVENTS).num_rows < told and time.monotonic() < deadline:
         time.sleep(0.05)  # by itself: nobody appends
-    assert follow(run.path / EVENTS, 0).num_rows >= told
+    assert read_log(run.path / EVENTS).num_rows >= told
     run.play().wait()
     undo()
     assert before.num_rows + len(heard) == run.world.n_events == run.events.num_rows
