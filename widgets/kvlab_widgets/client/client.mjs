@@ -112,7 +112,7 @@ class Client {
   select(node) {
     this.selected = node;
     this.root.dataset.kvSelected = node == null ? "" : this.store.nodes.id[node];
-    for (const view of this.views) view.chosen?.();
+    for (const view of this.views) view.picked?.();
     this.draw(true);
     this.tell();
   }

@@ -43,7 +43,7 @@ class Finding {
   forget() {
     if (!this.matches) return;
     Object.assign(this, { matches: null, text: null });
-    this.graph.chosen();
+    this.graph.picked();
     this.graph.client.draw(true);
   }
   // What the head says about it.

@@ -129,7 +129,7 @@ class GraphView extends Panel {
     const used = new Set(this.store.edges.how), known = [0, 1, 2, 3, 4, 5].filter(how => used.has(how));
     return `${this.legendOf(known)}<span class="shapes">${["● materialize", "▲ fork", "◆ resume", "▼ merge", "◇ evicted"].map(one => `<span>${one}</span>`).join("")}</span>`;
   }
-  chosen() {
+  picked() {
     const { selected, k, newest } = this.client, alpha = selected == null && !this.matches ? 1 : 0.22;
     if (this.alpha !== alpha) {
       this.alpha = alpha;
