@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     _end_orderly()
     try:
-        if chosen.command in (_bench_engine, _bench_handoff, _bench_crossover, _bench_inspector):
+        if chosen.command in (_bench_engine, _bench_handoff, _bench_crossover, _bench_eviction, _bench_inspector):
             require_writable(chosen.out, "results", "--out names a folder")
         code = int(chosen.command(chosen) or 0)
         sys.stdout.flush()
@@ -82,10 +82,19 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
 
     run = commands.add_parser("run", help="run a named workload, or a file that makes a workflow")
-    run.add_argument("workload", metavar="NAME|FILE.py")
+    run.add_argument("workload", metavar="NAME|FILE", help="`kvlab workloads` lists names; a file is .py or .yaml")
     _add_lab_arguments(run)
+    run.add_argument(
+        "--set", action=_Set, default={}, metavar="NAME=N", dest="parameters", help="a parameter of a workload"
+    )
     run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
     run.set_defaults(command=_run)
+
+    listed = commands.add_parser("workloads", help="list the named workloads, or print one as YAML")
+    listed.add_argument(
+        "workload", nargs="?", metavar="NAME", help="print this one as YAML, ready to be changed and run"
+    )
+    listed.set_defaults(command=_workloads)
 
     inspect = commands.add_parser("inspect", help="describe a recorded run, or show it in a browser")
     inspect.add_argument("run", metavar="RUN", help="folder of the run, or its name")
@@ -117,6 +126,18 @@ def _add_lab_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=_positive, default=2, metavar="N", help="processes (default: %(default)s)")
     parser.add_argument("--context", type=Path, metavar="FILE", help="text that the agents share (default: a sample)")
+
+
+class _Set(argparse.Action):
+    """``--set agents=6``, as often as there are parameters."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        name, _, number = str(values).partition("=")
+        try:
+            before = getattr(namespace, self.dest)
+            setattr(namespace, self.dest, {**before, name: int(number)})
+        except ValueError:
+            parser.error(f"{option_string} {values}: wants NAME=N with a whole number, such as agents=6")
 
 
 def _positive(text: str) -> int:
@@ -163,6 +184,10 @@ def _add_bench_commands(commands: Any) -> None:
     crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds")
     crossover.add_argument("--shaped", action="store_true", help="as root: shape links between network namespaces")
     crossover.set_defaults(command=_bench_crossover)
+    eviction = actions.add_parser("eviction", help="eviction policies on a trace of requests, without a model")
+    eviction.add_argument("--trace", type=Path, required=True, metavar="FILE", help="JSON lines in the Mooncake schema")
+    eviction.add_argument("--out", type=Path, required=True, metavar="DIR")
+    eviction.set_defaults(command=_bench_eviction)
     handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")
     handoff.add_argument("--out", type=Path, required=True, metavar="DIR")
     handoff.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
@@ -204,7 +229,26 @@ def _run(chosen: argparse.Namespace) -> None:
     from kvlab.workloads.demo import run_named
 
     context = _require_file(chosen.context)
-    run_named(chosen.workload, chosen.model, chosen.workers, context, progress.SHOWN, flow=chosen.flow)
+    run_named(
+        chosen.workload,
+        chosen.model,
+        chosen.workers,
+        context,
+        progress.SHOWN,
+        flow=chosen.flow,
+        parameters=chosen.parameters,
+    )
+
+
+def _workloads(chosen: argparse.Namespace) -> None:
+    from kvlab.workloads import NAMES, build, parameters_of, told
+
+    if chosen.workload is not None:
+        print(build(chosen.workload).to_yaml(), end="")
+        return
+    for name in NAMES:
+        settings = "  ".join(f"{parameter}={default}" for parameter, default in parameters_of(name).items())
+        print(f"{name:<12}{told(name)}\n{'':<12}{settings}")
 
 
 def _inspect(chosen: argparse.Namespace) -> None:
@@ -279,7 +323,15 @@ def _bench_crossover(chosen: argparse.Namespace) -> None:
     from kvlab import progress
     from kvlab.bench.crossover import run
 
-    run(chosen.out, chosen.model, quick=chosen.quick, shaped=chosen.shaped, say=progress.say)
+    run(chosen.out, chosen.model, quick=chosen.quick, shape=chosen.shaped, say=progress.say)
+    print(chosen.out / "summary.json")
+
+
+def _bench_eviction(chosen: argparse.Namespace) -> None:
+    from kvlab import progress
+    from kvlab.bench.eviction import run
+
+    run(chosen.out, chosen.trace, say=progress.say)
     print(chosen.out / "summary.json")
 
 

@@ -2,47 +2,36 @@
 
 States lie on one worker, and their edges go to the other: moved whole, computed again, half of each, and as kvlab decides.
 The links are paced by the sender, which sends real frames, or, as root, shaped by the kernel between two hosts made of
-network namespaces (:mod:`kvlab.bench.testbed`); each rate is a lab of its own. Each cell is a length of context,
-a link and a number of edges at once; its arms are run in turn, who goes first changes, and the median of the rounds counts.
+network namespaces (:mod:`kvlab.bench.crossover_links`). Each cell is a length of context, a link and a number of edges at
+once; the arms of all links are run in turn, who goes first changes, and the median of the rounds counts.
 The time is that of a person: from asking for all answers to having the first token of each.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import pydoc_data.topics
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvlab.bench.namespaces import HUB, TestBed, why_not
+from kvlab.bench.crossover_links import Link, Taken, paced, shaped
+from kvlab.bench.namespaces import why_not
 from kvlab.bench.summary import Metric, environment, measured, summary, write_summary
-from kvlab.bench.testbed import Cluster
-from kvlab.config import CACHE_VARIABLE
-from kvlab.errors import ClusterError, InvalidInput
+from kvlab.errors import InvalidInput
 from kvlab.progress import Progress
-from kvlab.runtime.handles import Generation, KVState
 from kvlab.runtime.lab import Lab
-from kvlab.state.tokens import BYTES_PER_ID
 
 Say = Callable[[str], None]
 
 ARMS = ("transfer", "recompute", "hybrid", "ours")
 FIXED = ("transfer", "recompute")
-SOURCE, TARGET = "worker-0", "worker-1"
-SUFFIX = " In one word:"
-LATENCY_SECONDS = 0.001
-KV_BUDGET = "6 GiB"
-FASTEST = "10gbit"
 CELLS_FILE = "cells.json"
 
 
@@ -67,6 +56,12 @@ class Arm:
     seconds: list[float] = field(default_factory=list)
     predicted: list[float] = field(default_factory=list)
     roads: list[dict[str, int]] = field(default_factory=list)
+
+    def add(self, taken: Taken) -> None:
+        """One round more."""
+        self.seconds.append(taken.seconds)
+        self.predicted.append(taken.predicted)
+        self.roads.append(taken.roads)
 
     @property
     def median(self) -> float:
@@ -127,7 +122,7 @@ def run(
     out: Path,
     model: str,
     quick: bool = False,  # noqa: FBT001, FBT002  the command's own flag
-    shaped: bool = False,  # noqa: FBT001, FBT002  the command's own flag
+    shape: bool = False,  # noqa: FBT001, FBT002  the command's own flag
     say: Say = print,
 ) -> dict[str, Any]:
     """Measure all cells, write ``out/summary.json`` and ``out/cells.json`` (every round), and return the summary.
@@ -137,19 +132,22 @@ def run(
     InvalidInput
         If shaped links are asked for where there can be none.
     """
-    if shaped and why_not("tbf"):
+    if shape and why_not("tbf"):
         raise InvalidInput(f"links cannot be shaped here: {why_not('tbf')}", hint="without --shaped they are paced")
-    over_link = _over_shaped_link if shaped else _over_paced_link
     plan, began = (QUICK if quick else WHOLE), time.perf_counter()
     even = _break_even(model, max(plan.contexts), say)
+    rates = {link: even * link if link is not None else None for link in plan.links}
     cells: list[Cell] = []
-    for link in plan.links:
-        out.mkdir(parents=True, exist_ok=True)
-        cells += over_link(model, plan, link, even, say)
-        (out / CELLS_FILE).write_text(json.dumps([_told(cell) for cell in cells], indent=1) + "\n", encoding="utf-8")
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as opened:
+        links = {link: opened.enter_context((shaped if shape else paced)(model, rate)) for link, rate in rates.items()}
+        for cell in _cells(links, plan, rates, say):
+            cells.append(cell)
+            told = json.dumps([_told(one) for one in cells], indent=1)
+            (out / CELLS_FILE).write_text(told + "\n", encoding="utf-8")
     where = environment(
         model=model,
-        links="shaped by tc between network namespaces" if shaped else "paced by the sender",
+        links="shaped by tc between network namespaces" if shape else "paced by the sender",
         break_even_bits_per_second=even,
         rounds=plan.rounds,
         workers="one sends, one answers, each with all cores while the other is idle",
@@ -204,132 +202,49 @@ def _break_even(model: str, n_tokens: int, say: Say) -> float:
         return 8 * lab.core.cost.break_even_bytes_per_second(n_tokens, lab.core.config.bytes_per_token)
 
 
-def _over_paced_link(model: str, plan: Plan, link: float | None, even: float, say: Say) -> Iterator[Cell]:
-    rate = even * link if link is not None else None
-    with Lab(
-        model=model,
-        workers=2,
-        same_host="frames",
-        kv_budget=KV_BUDGET,
-        link_rate=rate,
-        link_latency=LATENCY_SECONDS if rate is not None else None,
-        progress=Progress("nothing"),
-    ) as lab:
-        yield from _cells(lab, plan, link, rate, say)
-
-
-def _over_shaped_link(model: str, plan: Plan, link: float | None, even: float, say: Say) -> Iterator[Cell]:
-    """A bed for this rate; the client that runs the cells has to be inside of it, in a process of its own."""
-    from kvlab.engine.models import resolve
-
-    rate = even * link if link is not None else None
-    folder = resolve(model, Progress("nothing"))
-    with (
-        tempfile.TemporaryDirectory(prefix="kvlab-crossover-") as work,
-        TestBed(2, f"{rate:.0f}bit" if rate is not None else FASTEST) as bed,
-    ):
-        cluster = Cluster(bed, Path(work))
-        for host, name in zip(bed.hosts, (SOURCE, TARGET), strict=True):
-            cluster.worker(host, folder, "frames", name=name)
-        asked = {"plan": asdict(plan), "link": link, "rate": rate, "model": str(folder), "address": cluster.address}
-        # What is measured of these links must not be taken for this machine's own.
-        settings = os.environ | {CACHE_VARIABLE: str(Path(work) / "cache")}
-        line = [sys.executable, "-m", "kvlab.bench.crossover", json.dumps(asked)]
-        client = bed.run_in(HUB, line, env=settings, stdout=subprocess.PIPE, text=True)
-        for told in client.stdout or ():
-            if told.startswith("{"):
-                yield _from_document(json.loads(told))
-            else:
-                say(told.rstrip())
-        if client.wait():
-            raise ClusterError(f"the client in the test bed ended with status {client.returncode}", hint="see above")
-
-
-def _inside(asked: dict[str, Any]) -> None:
-    """In the hub of a bed: run the cells of one link and print each as a line of JSON."""
-    from distributed import Client
-
-    from kvlab.runtime import dask_settings
-    from kvlab.runtime.worker_process import START_SECONDS
-
-    dask_settings.apply()
-    told = asked["plan"]
-    plan = Plan(tuple(told["contexts"]), tuple(told["links"]), tuple(told["edges"]), told["rounds"])
-    # A lab on somebody's scheduler uses the workers that are there: both must be.
-    with Client(asked["address"], timeout=START_SECONDS, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=START_SECONDS)
-    with Lab(
-        asked["address"],
-        model=asked["model"],
-        same_host="frames",
-        kv_budget=KV_BUDGET,
-        progress=Progress("nothing"),
-    ) as lab:
-        for cell in _cells(lab, plan, asked["link"], asked["rate"], _tell):
-            _tell(json.dumps(asdict(cell)))
-
-
-def _tell(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _cells(lab: Lab, plan: Plan, link: float | None, rate: float | None, say: Say) -> Iterator[Cell]:
+def _cells(
+    links: Mapping[float | None, Link], plan: Plan, rates: Mapping[float | None, float | None], say: Say
+) -> Iterator[Cell]:
     for n_tokens in plan.contexts:
-        states = _states(lab, n_tokens, max(plan.edges))
+        with tempfile.TemporaryDirectory(prefix="kvlab-crossover-") as folder:
+            costs = {name: link.prepare(n_tokens, max(plan.edges), folder) for name, link in links.items()}
         for n_edges in plan.edges:
-            cell = Cell(n_tokens, link, n_edges, rate, lab.core.cost.as_dict())
-            _rounds(cell, states[:n_edges], plan.rounds)
-            over = "as fast as it goes" if rate is None else f"{rate / 1e6:.0f} Mbit/s"
-            told = ", ".join(f"{name} {arm.median:.2f}" for name, arm in cell.arms.items())
-            say(f"{n_tokens} tokens, {over}, {n_edges} at once: {told} s; chosen {cell.chosen}")
-            yield cell
-        del states
-        lab.clear()
+            arms = {name: {arm: Arm() for arm in ARMS} for name in links}
+            for number in range(plan.rounds):
+                _round(links, arms, n_edges, number, plan.rounds)
+            for name, taken in arms.items():
+                cell = Cell(n_tokens, name, n_edges, rates[name], costs[name], taken)
+                over = "as fast as it goes" if cell.rate_bits is None else f"{cell.rate_bits / 1e6:.0f} Mbit/s"
+                told = ", ".join(f"{how} {arm.median:.2f}" for how, arm in taken.items())
+                say(f"{n_tokens} tokens, {over}, {n_edges} at once: {told} s; chosen {cell.chosen}")
+                yield cell
 
 
-def _from_document(told: dict[str, Any]) -> Cell:
-    arms = {name: Arm(**arm) for name, arm in told.pop("arms").items()}
-    return Cell(**told, arms=arms)
+def _round(
+    links: Mapping[float | None, Link], arms: Mapping[float | None, dict[str, Arm]], n_edges: int, number: int, of: int
+) -> None:
+    """Run the arms of all links in turn.
 
+    To compute again crosses no link, so it is run once, by another link's workers each time, and counts for all. To move
+    a whole state over a slow link is to wait, so the slow links carry theirs at the same time, each its own.
+    """
+    names, slow = list(links), [name for name in links if name is not None]
 
-def _states(lab: Lab, n_tokens: int, n: int) -> list[KVState]:
-    """``n`` states of ``n_tokens`` tokens of different texts on the source worker."""
-    text = "\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))
-    ids = lab.core.tokenizer.text_ids(text[: 12 * n_tokens * n])
-    width = BYTES_PER_ID * n_tokens
-    pieces = [lab.core.tokenizer.decode(ids[i * width : (i + 1) * width]) for i in range(n)]
-    return [lab.materialize(f"{i}. {piece}", worker=SOURCE) for i, piece in enumerate(pieces)]
+    def run(name: float | None, how: str) -> None:
+        taken = links[name].take(n_edges, None if how == "ours" else how)
+        for counts in names if how == "recompute" else [name]:
+            arms[counts][how].add(taken)
 
+    def carry() -> None:
+        with ThreadPoolExecutor(len(slow)) as pool:
+            list(pool.map(lambda name: run(name, "transfer"), slow))
 
-def _rounds(cell: Cell, states: Sequence[KVState], rounds: int) -> None:
-    cell.arms = {name: Arm() for name in ARMS}
-    for number in range(rounds):
-        for name in ARMS[number % len(ARMS) :] + ARMS[: number % len(ARMS)]:
-            seconds, answers = _at_once(states, None if name == "ours" else name)
-            arm = cell.arms[name]
-            arm.seconds.append(seconds)
-            arm.predicted.append(max(answer.decision.chosen.seconds for answer in answers))
-            arm.roads.append(_counted(answer.decision.chosen.how for answer in answers))
-            del answers
-            for state in states:
-                state.transfer(SOURCE)
-
-
-def _at_once(states: Sequence[KVState], how: str | None) -> tuple[float, list[Generation]]:
-    """Seconds until the last of all edges has its first token."""
-
-    def one(state: KVState) -> Generation:
-        return state.resume(SUFFIX, max_new_tokens=1, worker=TARGET, how=how)
-
-    with ThreadPoolExecutor(len(states)) as pool:
-        began = time.perf_counter()
-        answers = list(pool.map(one, states))
-        return time.perf_counter() - began, answers
-
-
-def _counted(names: Iterable[str]) -> dict[str, int]:
-    return {name: len(list(group)) for name, group in itertools.groupby(sorted(names))}
+    turns: list[Callable[[], None]] = [partial(run, names[number % len(names)], "recompute"), carry]
+    turns += [partial(run, name, "transfer") for name in names if name not in slow]
+    turns += [partial(run, name, how) for name in names for how in ("hybrid", "ours")]
+    first = number * len(turns) // of
+    for turn in turns[first:] + turns[:first]:
+        turn()
 
 
 def _mean(values: Sequence[float]) -> Metric:
@@ -339,7 +254,3 @@ def _mean(values: Sequence[float]) -> Metric:
 def _told(cell: Cell) -> dict[str, Any]:
     figures = {"best": cell.best, "chosen": cell.chosen, "regret": cell.regret, "tied": cell.tied}
     return {**asdict(cell), **figures, "apart": cell.apart}
-
-
-if __name__ == "__main__":
-    _inside(json.loads(sys.argv[1]))

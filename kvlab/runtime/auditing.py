@@ -76,7 +76,7 @@ class Auditor:
             # A copy of the path where it goes, both halves of a hybrid, and the answers' own tokens.
             per_token = self._core.config.bytes_per_token
             room = 3 * parent.nbytes + sum(len(b.ids) // BYTES_PER_ID + 1 for b in branches) * per_token
-            budget.reserve(name, room, f"measuring {road.how} on {road.worker}")
+            budget.reserve(name, room, f"measuring {road.how} on {road.worker}", evict=False)
             return Audited(road.how, road.worker, self._take(name, road, parent, branches))
         except Exception as trouble:  # noqa: BLE001 - the run's work is done, and no measurement may make it fail
             reason = "no room in the KV budget" if isinstance(trouble, NoRoom) else str(trouble) or repr(trouble)

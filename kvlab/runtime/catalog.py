@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvlab.errors import InvalidInput, StateGone
+from kvlab.policy.eviction import EvictionPolicy
+from kvlab.policy.workflow_aware import WorkflowAware
 from kvlab.runtime.budget import Budget
+from kvlab.runtime.evicting import Evictor
 from kvlab.runtime.keys import segment_key
 from kvlab.state.lifecycle import Phase, advance
 from kvlab.state.prefixes import PrefixTree
@@ -39,9 +42,11 @@ class SegmentEntry:
     """A segment that is wanted: its copies by generation, and who wants it.
 
     ``owners`` are the living states that have it in their path, and the actions that are using or making it.
+    ``last_use`` is the moment of the last action on it: moments are counted by :attr:`Catalog.moment`.
     """
 
     recipe: str
+    last_use: int = 0
     copies: dict[int, Copy] = field(default_factory=dict)
     owners: set[str] = field(default_factory=set)
 
@@ -60,9 +65,11 @@ class StateEntry:
 class Catalog:
     """States and segments of one lab."""
 
-    def __init__(self, budget_bytes: int, phase_changed: PhaseChanged) -> None:
+    def __init__(self, budget_bytes: int, phase_changed: PhaseChanged, policy: EvictionPolicy | None = None) -> None:
         self.lock = threading.RLock()
-        self.budget = Budget(budget_bytes, self.holders)
+        self.evictor = Evictor(self, policy or WorkflowAware())
+        self.budget = Budget(budget_bytes, self.holders, self.evictor.free)
+        self.moment = 0
         self._phase_changed = phase_changed
         self._states: dict[str, StateEntry] = {}
         self._segments: dict[str, SegmentEntry] = {}
@@ -171,9 +178,35 @@ class Catalog:
                 # One that is only planned has nothing to become evictable; one in transit may not be evicted.
                 way = (Phase.EVICTED,) if entry.phase is Phase.PLANNED else (Phase.EVICTABLE, Phase.EVICTED)
                 self.move_to(state, *way)
-                self._let_go(entry.record)
+            self._let_go(entry.record)
             entry.forgotten = entry.forgotten or forget
             return before - self.budget.used_bytes
+
+    def evict_segment(self, recipe: str) -> int:
+        """Let a segment go that nobody uses, and all that continues it: the states that have it become evicted.
+
+        They keep what comes before it on their path. Returns the bytes given back.
+        """
+        with self.lock:
+            before = self.budget.used_bytes
+            for state in [owner for owner in self._segments[recipe].owners if owner in self._states]:
+                entry = self._states[state]
+                self.move_to(state, Phase.EVICTABLE, Phase.EVICTED)
+                self._tree(entry.record.namespace).remove(entry.record.path_ids, state)
+                path = [segment.recipe for segment in entry.record.segments]
+                self._disown(state, reversed(path[path.index(recipe) :]))
+            return before - self.budget.used_bytes
+
+    def idle_segments(self) -> list[tuple[SegmentEntry, list[StateEntry]]]:
+        """Segments that may be evicted, and the states that have each: resident, neither pinned nor in use."""
+        with self.lock:
+            found = []
+            for held in self._segments.values():
+                states = [self._states[owner] for owner in held.owners if owner in self._states]
+                idle = all(entry.phase is Phase.RESIDENT and not entry.pinned for entry in states)
+                if held.copies and len(states) == len(held.owners) and idle:
+                    found.append((held, states))
+            return found
 
     def _let_go(self, record: StateRecord) -> None:
         self._tree(record.namespace).remove(record.path_ids, record.id)
@@ -189,6 +222,7 @@ class Catalog:
                 for generation in list(held.copies):
                     self._drop_copy(held, generation)
                 del self._segments[recipe]
+                self.evictor.gone(recipe)
 
     # -- handles
 
@@ -211,10 +245,9 @@ class Catalog:
                     continue
                 entry.handles -= 1
                 if entry.handles <= 0 and not entry.pinned:
-                    if entry.phase is not Phase.EVICTED:
-                        self._let_go(entry.record)
-                        for then in _TO_EVICTED[entry.phase]:
-                            self.move_to(state, then)
+                    self._let_go(entry.record)
+                    for then in _TO_EVICTED[entry.phase]:
+                        self.move_to(state, then)
                     del self._states[state]
 
     # -- segments
@@ -222,8 +255,12 @@ class Catalog:
     def claim(self, action: str, recipes: Iterable[str]) -> None:
         """``action`` uses or makes these segments: they stay until it is done, whatever becomes of their states."""
         with self.lock:
+            self.moment += 1
             for recipe in recipes:
-                self._segments.setdefault(recipe, SegmentEntry(recipe)).owners.add(action)
+                held = self._segments.setdefault(recipe, SegmentEntry(recipe))
+                held.owners.add(action)
+                held.last_use = self.moment
+                self.evictor.used(recipe)
 
     def unclaim(self, action: str, recipes: Iterable[str]) -> None:
         """``action`` is done with these segments; those that no state has go."""
@@ -362,6 +399,7 @@ _TO_EVICTED = {
     Phase.IN_TRANSIT: (Phase.EVICTED,),
     Phase.SPILLED: (Phase.EVICTED,),
     Phase.EVICTABLE: (Phase.EVICTED,),
+    Phase.EVICTED: (),
 }
 """How a state that nobody can refer to any more goes, from wherever it is."""
 

@@ -27,6 +27,7 @@ from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
 from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, TransferFailed
+from kvlab.policy.eviction import NEVER
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.core import Core
@@ -93,6 +94,8 @@ class Conductor:
         self._give_up_at = 0.0
         self._mark = secrets.token_hex(3)
         self._start_ns = 0
+        self._next_uses: Mapping[str, float] = {}
+        """State → launches until its next use. Others read it: it is replaced, never changed."""
         self.thread = threading.Thread(target=self._conduct, name=f"kvlab-run-{run}", daemon=True)
 
     # -- from other threads
@@ -138,7 +141,8 @@ class Conductor:
 
     def _conduct(self) -> None:
         try:
-            self._loop()
+            with self.core.catalog.evictor.knowing(self._next_use):
+                self._loop()
             if self._audit is not None and not self._cancelled:
                 self._take_other_roads(self._audit)
             failed = self.progress.failed
@@ -158,6 +162,7 @@ class Conductor:
         waiting = list(self._units)
         self._start_ns = time.time_ns()
         while waiting or self._running:
+            self._next_uses = self._foreseen(waiting)
             for unit in [unit for unit in waiting if self._ready(unit)]:
                 waiting.remove(unit)
                 unit.ready_ns = max([self._start_ns, *(self.progress.done_ns[name] for name in self._waits_for(unit))])
@@ -170,6 +175,19 @@ class Conductor:
             elif waiting and not any(self._ready(unit) for unit in waiting):
                 names = ", ".join(unit.name for unit in waiting)
                 raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
+
+    def _next_use(self, state: str) -> float | None:
+        return self._next_uses.get(state)
+
+    def _foreseen(self, waiting: list[Unit]) -> dict[str, float]:
+        """When each state of this run is used next, as far as the graph says."""
+        foreseen = dict.fromkeys((record.id for record in self.progress.states.values()), NEVER)
+        for steps, unit in enumerate(waiting, start=1):
+            for name in {name for node in unit.nodes for name in (node.parent, *node.waits_for)}:
+                if name in self.progress.states:
+                    state = self.progress.states[name].id
+                    foreseen[state] = min(foreseen[state], float(steps))
+        return foreseen
 
     def _next_message(self) -> tuple[str, Any]:
         """What comes next. A cancelled run does not wait longer than it must for workers that do not answer."""
@@ -377,8 +395,10 @@ class Conductor:
             threads,
             unit.decision.chosen if unit.decision is not None else None,
         )
-        if unit.tries and parent is not None:
-            self._operations.distrust(parent.segments)
+        if parent is not None:
+            self.core.catalog.revive(parent)
+            if unit.tries:
+                self._operations.distrust(parent.segments)
         unit.pending = self._operations.submit(request)
         for future in unit.pending.answers:
             future.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
@@ -512,6 +532,8 @@ class Conductor:
         answers = self._operations.collect(pending, headers)
         for node, answer in zip(unit.nodes, answers, strict=True):
             self._finish_node(unit, node, answer.header, answer, now, remade)
+        if pending.request.parent is not None:
+            self.core.catalog.settle(pending.request.parent.id)
         self._operations.done_with(pending)
 
     def _finish_node(

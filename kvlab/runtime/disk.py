@@ -33,12 +33,12 @@ def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
     return path
 
 
-def load(bench: Workbench, folder: str | Path, name: str) -> StateRecord:
+def load(bench: Workbench, folder: str | Path, name: str, worker: str | None) -> StateRecord:
     """Bring a saved state into this lab's memory. Refuses one of another model before any byte is read."""
     path = Path(folder).resolve()
     saved = read_metadata(path)
     require_compatible(str(path), saved.model, saved.config, bench.core.model, bench.core.config)
-    root, worker = bench.core.root(bench.core.namespace), bench.pick_worker(None)
+    root, worker = bench.core.root(bench.core.namespace), worker or bench.pick_worker(None)
     segments: list[SegmentRecord] = []
     parent: str | None = None
     with bench.claiming("load") as claim:

@@ -22,6 +22,7 @@ from kvlab.cost.forecast import forecast
 from kvlab.cost.policies import Forced, forced, policy_named
 from kvlab.engine.models import ModelCard, describe, resolve
 from kvlab.errors import InvalidInput, StateGone
+from kvlab.policy.eviction import eviction_policy
 from kvlab.progress import SHOWN, Progress
 from kvlab.runtime import holders
 from kvlab.runtime.core import Core, WorkerSeen
@@ -69,6 +70,9 @@ class Lab(metaclass=Remembered):
         States of different namespaces never share anything.
     kv_budget
         Bytes of K/V that may lie in memory, e.g. ``"2 GiB"``; a quarter of what is free by default.
+    eviction
+        Who goes first where that is not enough: ``"workflow"`` (least worth until its next use, which graphs know),
+        ``"lru"``, ``"arc"``, or, as a reference inside runs, ``"belady"``.
     device, dtype
         ``"auto"``: CUDA where there is one, else the CPU; fp32 on CPU.
     processes
@@ -103,6 +107,7 @@ class Lab(metaclass=Remembered):
             arguments["protocol"], arguments["same_host"], own=arguments["processes"] and not arguments["address"]
         )
         parse_budget(arguments["kv_budget"])
+        eviction_policy(arguments["eviction"])
         describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
 
     def __init__(
@@ -113,6 +118,7 @@ class Lab(metaclass=Remembered):
         workers: int = 2,
         namespace: str = "",
         kv_budget: int | str | None = None,
+        eviction: str = "workflow",
         device: str = "auto",
         dtype: str = "auto",
         processes: bool = True,
@@ -141,6 +147,7 @@ class Lab(metaclass=Remembered):
                 namespace=namespace,
                 chunk=prefill_chunk,
                 budget_bytes=self._budget_bytes,
+                eviction=eviction_policy(eviction),
                 progress=progress,
                 calibrate=calibrate,
                 protocol=protocol,
@@ -312,10 +319,10 @@ class Lab(metaclass=Remembered):
         """
         return self._verbs.materialize(text, chat=chat, name=name, worker=worker)
 
-    def load(self, folder: str | Path, *, name: str = "") -> KVState:
-        """Bring a saved state back. One of another model is refused, naming what differs."""
+    def load(self, folder: str | Path, *, name: str = "", worker: str | None = None) -> KVState:
+        """Bring a saved state back, to ``worker`` if that is named. One of another model is refused, naming what differs."""
         self._require_open()
-        return self._verbs.load(folder, name)
+        return self._verbs.load(folder, name, worker)
 
     def explain(self, prompt: str, *, chat: bool = False) -> Explanation:
         """Why this prompt would, or would not, reuse something: the longest usable state and the first difference."""

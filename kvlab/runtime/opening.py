@@ -11,6 +11,7 @@ from typing import Any
 
 from kvlab.engine.chat import ChatTokenizer
 from kvlab.errors import ClusterError
+from kvlab.policy.eviction import EvictionPolicy
 from kvlab.progress import Progress
 from kvlab.runtime import calibration
 from kvlab.runtime.catalog import Catalog
@@ -43,6 +44,7 @@ class Opening:
     namespace: str
     chunk: int
     budget_bytes: int
+    eviction: EvictionPolicy
     progress: Progress
     calibrate: bool = False
     pace: LinkPace | None = None
@@ -74,7 +76,7 @@ class Opening:
             core = Core(
                 client=client,
                 hub=hub,
-                catalog=Catalog(self.budget_bytes, _phase_reporter(hub)),
+                catalog=Catalog(self.budget_bytes, _phase_reporter(hub), self.eviction),
                 model=first["identity"],
                 config=first["config"],
                 tokenizer=ChatTokenizer.load(self.spec.path, self.spec.name),
@@ -92,6 +94,7 @@ class Opening:
                     self.progress.say(f"Turned off on this scheduler, because kvlab places states itself: {setting}")
             measure = calibration.calibrate if self.calibrate else calibration.calibrated
             core.cost = measure(core, first["cores"])
+            core.catalog.evictor.seconds = core.cost.prefill.seconds
         except BaseException:
             hub.close()
             raise

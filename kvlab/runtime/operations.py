@@ -259,12 +259,15 @@ class Operations:
         pending.remade.append(segment.recipe)
         return future
 
-    def reserve_replica(self, copy: Copy, segment: SegmentRecord, worker: str) -> None:
+    def reserve_replica(self, copy: Copy, segment: SegmentRecord, worker: str, *, evict: bool = True) -> None:
         """Bytes that cross to ``worker`` lie there a second time; a mapped copy takes no memory of its own."""
         hosts = {self.core.workers[name].host for name in copy.workers if name in self.core.workers}
         if self.core.same_host == "frames" or self.core.workers[worker].host not in hosts:
             self.core.catalog.budget.reserve(
-                f"{copy.key}@{worker}", segment.nbytes, f"a copy of segment {segment.recipe[:12]} on {worker}"
+                f"{copy.key}@{worker}",
+                segment.nbytes,
+                f"a copy of segment {segment.recipe[:12]} on {worker}",
+                evict=evict,
             )
 
     def collect(self, pending: Pending, headers: Sequence[dict[str, Any]]) -> list[Answered]:

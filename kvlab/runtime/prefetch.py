@@ -64,7 +64,7 @@ def prefetch(
     reserved: list[str] = []
     try:
         for segment, copy in newest:
-            operations.reserve_replica(copy, segment, chosen.worker)
+            operations.reserve_replica(copy, segment, chosen.worker, evict=False)
             reserved.append(f"{copy.key}@{chosen.worker}")
     except NoRoom:
         for name in reserved:

@@ -166,9 +166,11 @@ class Verbs:
         """See :meth:`KVState.save`."""
         return save(self._bench, state, folder)
 
-    def load(self, folder: str | Path, name: str) -> KVState:
+    def load(self, folder: str | Path, name: str, worker: str | None) -> KVState:
         """See :meth:`kvlab.Lab.load`."""
-        return KVState(self, load(self._bench, folder, name))
+        if worker is not None:
+            self._bench.require_worker(worker)
+        return KVState(self, load(self._bench, folder, name, worker))
 
     # -- looking
 

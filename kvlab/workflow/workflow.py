@@ -209,6 +209,25 @@ class Workflow:
         self._agents[name] = definition
         return Agent(self, name)
 
+    def to_yaml(self) -> str:
+        """YAML text that :meth:`from_yaml` reads: contexts by name, then agents and merges in their order."""
+        from kvlab.workflow.document import to_yaml
+
+        return to_yaml(self)
+
+    @staticmethod
+    def from_yaml(text: str) -> Workflow:
+        """The workflow that a YAML text defines.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the place that cannot be meant.
+        """
+        from kvlab.workflow.document import from_yaml
+
+        return from_yaml(text)
+
     def _replace(self, name: str, kind: str) -> None:
         """Note a redefinition; a name means one thing, so what it meant as another kind is dropped."""
         before: ContextDefinition | Definition | None = self._contexts.get(name) or self._agents.get(name)

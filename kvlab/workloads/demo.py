@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvlab.errors import InvalidInput, NoRoom
 from kvlab.progress import Progress
 from kvlab.store.runs import require_runs_root
+from kvlab.workflow import Workflow
 from kvlab.workloads import build
 from kvlab.workloads.review import review
 
 if TYPE_CHECKING:
     from kvlab.runtime.lab import Lab
     from kvlab.runtime.run import Run
-    from kvlab.workflow import Workflow
 
 
 def read_context(path: Path | None) -> str | None:
@@ -74,19 +75,22 @@ def run_demo(
 
 
 def run_named(
-    name: str, model: str, workers: int, context: Path | None, progress: Progress, *, flow: str = "state"
+    name: str,
+    model: str,
+    workers: int,
+    context: Path | None,
+    progress: Progress,
+    *,
+    flow: str = "state",
+    parameters: Mapping[str, int] | None = None,
 ) -> Run:
-    """Run a workload by name, or the workflow that a Python file defines, and print what it came to."""
+    """Run a workload by name, or the workflow that a Python or YAML file defines, and print what it came to."""
     from rich.console import Console
 
     from kvlab.display.tables import comparison_table
     from kvlab.runtime.lab import Lab
 
-    if name.endswith(".py") and context is not None:
-        raise InvalidInput(
-            f"{name} defines its own texts: --context is for workloads by name", hint="leave one of them out"
-        )
-    workflow = _from_file(Path(name)) if name.endswith(".py") else build(name, read_context(context))
+    workflow = workflow_named(name, context, parameters or {})
     require_runs_root()
     console = Console()
     with Lab(model=model, workers=workers, progress=progress) as lab:
@@ -108,14 +112,31 @@ def _start(lab: Lab, workflow: Workflow, flow: str) -> Run:
     return lab.run(workflow, flow=chosen)
 
 
-def _from_file(path: Path) -> Workflow:
+def workflow_named(name: str, context: Path | None, parameters: Mapping[str, int]) -> Workflow:
+    """The workload called ``name``, or what the file ``name`` (``.py``, ``.yaml``) defines.
+
+    Raises
+    ------
+    InvalidInput
+        For a file that is not there or defines no workflow, and for texts or parameters given to one.
+    """
+    if Path(name).suffix not in (".py", ".yaml", ".yml"):
+        return build(name, read_context(context), **parameters)
+    if context is not None or parameters:
+        given = "--context" if context is not None else "--set"
+        raise InvalidInput(
+            f"{name} defines its own workflow: {given} is for workloads by name", hint="leave one of them out"
+        )
+    path = Path(name)
+    if not path.is_file():
+        raise InvalidInput(f"there is no file {path}", hint="a workload's name, or a .py or .yaml file with a workflow")
+    return _from_python(path) if path.suffix == ".py" else Workflow.from_yaml(path.read_text(encoding="utf-8"))
+
+
+def _from_python(path: Path) -> Workflow:
     """The one workflow among a file's variables."""
     import runpy
 
-    from kvlab.workflow import Workflow
-
-    if not path.is_file():
-        raise InvalidInput(f"there is no file {path}", hint="a workload's name, or a .py file that defines a Workflow")
     found = [value for value in runpy.run_path(str(path)).values() if isinstance(value, Workflow)]
     if len({id(workflow) for workflow in found}) != 1:
         raise InvalidInput(

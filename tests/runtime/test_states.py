@@ -192,7 +192,10 @@ def test_save_and_load_equal(lab: Any, oracle: Any, tmp_path: Any) -> None:
     state = lab.materialize(TEXT + "saved").resume(" to disk", max_new_tokens=5).state
     folder = state.save(tmp_path / "state")
     before = state.next_logits()
-    loaded = lab.load(folder)
+    loaded = lab.load(folder, worker="worker-1")
+    assert loaded.workers == ("worker-1",)
+    with pytest.raises(InvalidInput, match="worker-9"):
+        lab.load(folder, worker="worker-9")
     assert loaded.digest == state.digest
     assert loaded.record.unfed == state.record.unfed
     assert np.abs(loaded.next_logits() - before).max() < 1e-6

@@ -10,7 +10,7 @@ class Overview {
     canvas.style.cursor = "pointer";
     canvas.addEventListener("click", event => {
       const { x_scale } = this.graph.client.frame(this.strip);
-      this.graph.goTo(x_scale.invert(event.clientX - canvas.getBoundingClientRect().left));
+      this.graph.pages.goTo(x_scale.invert(event.clientX - canvas.getBoundingClientRect().left));
     });
   }
   // Count the states anew if there are more, or if they stand elsewhere.

@@ -1,0 +1,90 @@
+"""What an eviction policy is told and what it answers. A policy only orders; whoever asked frees room, and says so.
+
+A use of a state is a use of its whole path, so a piece of K/V is never wanted sooner than what it continues: every policy
+lets the deeper of two pieces go first where it sees no other difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvlab.errors import InvalidInput
+
+NEVER = float("inf")
+"""The next use of what is known not to be used again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """K/V that may go: nobody uses it at the moment.
+
+    Attributes
+    ----------
+    key
+        Its name.
+    nbytes
+        What it takes.
+    seconds
+        To compute it again, with what it continues still there.
+    last_use
+        Moment of its last use. Moments are counted, not timed: actions of a run, or requests of a trace.
+    next_use
+        Moment of its next use where that is known (:data:`NEVER` if there is none), None where nobody can know.
+    parent
+        Key of what it continues; None at a root.
+    depth
+        Pieces before it on its path.
+    """
+
+    key: str
+    nbytes: int
+    seconds: float
+    last_use: int
+    next_use: float | None = None
+    parent: str | None = None
+    depth: int = 0
+
+
+class EvictionPolicy(Protocol):
+    """Orders candidates. May keep what it has seen; asks nobody."""
+
+    def used(self, key: str) -> None:
+        """``key`` was made, brought back or used."""
+        ...
+
+    def gone(self, key: str, *, evicted: bool) -> None:
+        """``key`` is not there any more: because this policy named it, or because nobody wants it."""
+        ...
+
+    def order(self, candidates: Iterable[Candidate], now: int) -> Iterator[Candidate]:
+        """``candidates``, whoever should go first, first. Valid until one of them is used again."""
+        ...
+
+
+NAMES = ("lru", "arc", "workflow", "belady")
+
+
+def eviction_policy(name: str) -> EvictionPolicy:
+    """A new policy.
+
+    Raises
+    ------
+    InvalidInput
+        For an unknown name.
+    """
+    from kvlab.policy.arc import ARC
+    from kvlab.policy.belady import Belady
+    from kvlab.policy.lru import LRU
+    from kvlab.policy.workflow_aware import WorkflowAware
+
+    makers: dict[str, Callable[[], EvictionPolicy]] = {
+        "lru": LRU,
+        "arc": ARC,
+        "workflow": WorkflowAware,
+        "belady": Belady,
+    }
+    if name not in makers:
+        raise InvalidInput(f"there is no eviction policy {name!r}", hint=f"one of: {', '.join(NAMES)}", name=name)
+    return makers[name]()

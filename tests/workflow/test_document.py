@@ -1,0 +1,62 @@
+"""Workflows as YAML: whole, checked, and what cannot be meant is named with its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvlab.errors import InvalidInput
+from kvlab.workflow import Workflow
+
+
+def everything() -> Workflow:
+    wf = Workflow("all of it")
+    paper = wf.context("paper", "Line one.\n\n  indented: {yes}\nlast # not a comment\n")
+    short = wf.context("no", "yes")
+    one = wf.agent("one", [paper, "Weigh: it"], role="You weigh.", temperature=0.7, seed=9, max_new_tokens=5)
+    two = wf.agent("two", [short, one, "'quoted' \"text\" ⇄"], continues=one)
+    wf.agent("three", "null", continues=one, model="other")
+    wf.merge("both", [two, wf["three"]], how="summary", instruction="Sum up.", max_new_tokens=7)
+    wf.merge("longest", [one, two])
+    return wf
+
+
+def test_everything_comes_back() -> None:
+    made = everything()
+    again = Workflow.from_yaml(made.to_yaml())
+    assert again.name == made.name
+    assert dict(again.contexts) == dict(made.contexts)
+    assert dict(again.agents) == dict(made.agents)
+    assert again.to_yaml() == made.to_yaml()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "must be a mapping"),
+        ("- a", "must be a mapping"),
+        ("a: [", "not YAML"),
+        ("name: x", "agents:"),
+        ("name: x\nagents: []", "agents:"),
+        ("name: x\nagent: []", "unknown key 'agent'"),
+        ("name: x\nname: y\nagents: []", "there twice"),
+        ("name: 3\nagents: [{name: a, prompt: b}]", "must be a str"),
+        ("name: x\nagents: [{name: a, prompt: b, colour: red}]", "unknown key 'colour'"),
+        ("name: x\nagents: [{name: a}]", "must be text"),
+        ("name: x\nagents: [{name: a, prompt: [{context: c}]}]", "context 'c', which is not defined"),
+        ("name: x\nagents: [{name: a, prompt: [{agent: b}]}]", "agent 'b', which is not defined"),
+        ("name: x\nagents: [{name: a, prompt: [{agent: b, context: c}]}]", "has the keys"),
+        ("name: x\nagents: [{name: a, prompt: [{}]}]", "has the keys"),
+        ("name: x\nagents: [{name: a, prompt: b, continues: c}]", "agent 'c', which is not defined"),
+        ("name: x\nagents: [{name: a, prompt: b, continues: [c]}]", "which is not defined"),
+        ("name: x\nagents: [{name: a, merge: b}]", "list of agents"),
+        ("name: x\nagents: [{name: a, prompt: b, seed: 1.5}]", "seed="),
+        ("name: x\ncontexts: [a]\nagents: [{name: a, prompt: b}]", "contexts:"),
+        ("name: x\ncontexts: {a: 3}\nagents: [{name: a, prompt: b}]", "must be text"),
+        ("name: !!python/object:os.system x\nagents: []", "not YAML"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workflow.from_yaml(text)
+    assert said in raised.value.message
+    assert raised.value.hint or "must be" in raised.value.message
