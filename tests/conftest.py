@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A test says what is right, not how fast: on a busy machine any example may take long.
+settings.register_profile("kvlab", deadline=None)
+settings.load_profile("kvlab")
 
 VOCABULARY = 320
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

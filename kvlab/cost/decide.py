@@ -10,7 +10,7 @@ from kvlab.cost.roads import MOVES_LEAST, Alternative, again_tokens, roads_for
 from kvlab.cost.world import Edge, View
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Decision:
     """All alternatives, the chosen one, why in one sentence, the policy that chose, and the world that it chose in."""
 
@@ -20,6 +20,21 @@ class Decision:
     chosen: Alternative
     reason: str
     policy: str = "cheapest"
+
+    def __repr__(self) -> str:
+        from kvlab.display.decision_text import decision_line
+
+        return f"<decision {decision_line(self)}; {len(self.alternatives)} alternatives>"
+
+    def __str__(self) -> str:
+        from kvlab.display.decision_text import decision_text
+
+        return decision_text(self)
+
+    def _repr_html_(self) -> str:
+        from kvlab.display.decision_text import decision_as_html
+
+        return decision_as_html(self)
 
 
 class Policy(Protocol):

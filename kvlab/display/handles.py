@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from kvlab.display.html import html_table, style
+from kvlab.display.html import cell_html, html_table
 from kvlab.display.quantities import bytes_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def state_text(state: KVState) -> str:
 
 def state_html(state: KVState) -> str:
     """A state as a small table."""
-    return _cell(html_table(_rows(state), ()))
+    return cell_html(html_table(_rows(state), ()))
 
 
 def run_html(run: Run) -> str:
@@ -68,8 +68,4 @@ def lab_html(lab: Lab) -> str:
     headers = ("state", "name", "phase", "tokens", "own K/V", "on", "held by")
     paced = f", links paced to {lab.core.pace}" if lab.core.pace else ""
     told = escape(f"{lab.card.name} on {', '.join(lab.workers)}{paced}")
-    return _cell(f"<p>{told}</p>{html_table(rows, headers, (3, 4))}")
-
-
-def _cell(body: str) -> str:
-    return f'<div class="kv"><style>{style(".kv")}</style>{body}</div>'
+    return cell_html(f"<p>{told}</p>{html_table(rows, headers, (3, 4))}")

@@ -57,6 +57,11 @@ def decision_html(how: str | None, *, chosen: bool = False) -> Html:
     return Html(f'<span class="kv-how">{line}{f"<b>{name} ✓</b>" if chosen else name}</span>')
 
 
+def cell_html(body: str) -> Html:
+    """``body``, which is HTML already, styled for a notebook's cell, light and dark."""
+    return Html(f'<div class="kv"><style>{style(".kv")}</style>{body}</div>')
+
+
 def style(scope: str = ".kv") -> str:
     """CSS of everything in this package but the pictures, which bring their own."""
     rules = (

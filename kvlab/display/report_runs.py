@@ -98,7 +98,11 @@ class Told:
                 f"links paced to {LinkPace(lab['link_rate_bits'] / 8, lab.get('link_latency_seconds') or 0.0)}"
             )
         line = " · ".join(str(part) for part in parts if part)
-        return [line] if line else []
+        stepped = ", ".join(label for label, world in self.labelled if world.run.get("stepped"))
+        held = (
+            f"{stepped}: stepped by a person; the time for which actions were held is in no figure" if stepped else ""
+        )
+        return [one for one in (line, held) if one]
 
 
 def _section(told: dict[str, Any], key: str) -> dict[str, Any]:

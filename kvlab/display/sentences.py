@@ -50,12 +50,22 @@ def _turn(e: Event) -> str:
     )
 
 
+def _started(e: Event) -> str:
+    name, flow = e.detail.get("name"), e.detail.get("flow")
+    return f"run {name} started ({flow}flow)" if flow else f"{name} opened"
+
+
+def _note(e: Event) -> str:
+    level, text = e.detail.get("level", "info"), e.detail.get("text")
+    return str(text) if level == "info" else f"{level}: {text}"
+
+
 def _failed(e: Event) -> str:
     return f"{e.detail.get('op')} of {e.agent} failed: {e.detail.get('error')}"
 
 
 _SAY: dict[Kind, Callable[[Event], str]] = {
-    Kind.RUN_STARTED: lambda e: f"run {e.detail.get('name')} started ({e.detail.get('flow')}flow)",
+    Kind.RUN_STARTED: _started,
     Kind.RUN_FINISHED: lambda e: f"run is {e.detail.get('status')}",
     Kind.WORKER_JOINED: lambda e: f"worker {e.worker} joined on {e.detail.get('host')}",
     Kind.WORKER_LOST: lambda e: f"worker {e.worker} was lost: {e.detail.get('reason')}",
@@ -83,5 +93,5 @@ _SAY: dict[Kind, Callable[[Event], str]] = {
     Kind.TOKENS: lambda e: f"{e.agent}: {count_text(e.n_tokens)} more token{'' if e.n_tokens == 1 else 's'}",
     Kind.TURN_FINISHED: _turn,
     Kind.MEMORY: lambda e: f"{e.worker} holds {bytes_text(e.nbytes)} of K/V",
-    Kind.NOTE: lambda e: f"{e.detail.get('level', 'info')}: {e.detail.get('text')}",
+    Kind.NOTE: _note,
 }

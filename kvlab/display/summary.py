@@ -50,6 +50,7 @@ def document(told: Told) -> dict[str, Any]:
         "runs": [
             {
                 "label": label,
+                "stepped": bool(world.run.get("stepped")),
                 **asdict(figures),
                 "agents": [asdict(agent) for agent in compare(run).agents],
                 "decisions": _decisions(world),

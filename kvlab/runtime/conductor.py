@@ -269,7 +269,7 @@ class Conductor:
         if not unit.passed:
             self._waiting_unit = unit
             try:
-                self.gate.pass_through(unit.action, self._hear, [node.id for node in unit.nodes])
+                self.gate.pass_through(unit.action, self._hear, unit.stops)
             finally:
                 self._waiting_unit = None
             unit.passed_ns = time.time_ns()

@@ -23,9 +23,10 @@ def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
     path = Path(folder).resolve()
     if path.exists():
         raise InvalidInput(f"{path} exists", hint="choose a new folder, or remove it")
-    past = bench.futures(state.record)
-    future = bench.core.client.submit(tasks.save, str(path), metadata_of(state.record), *past, pure=False)
-    bench.wait([future], label=f"Saving {state.id}")
+    with bench.acting("save", state.record, bench.pick_worker(state.record)):
+        past = bench.futures(state.record)
+        future = bench.core.client.submit(tasks.save, str(path), metadata_of(state.record), *past, pure=False)
+        bench.wait([future], label=f"Saving {state.id}")
     if not path.exists():
         raise InvalidInput(
             f"the worker wrote {path} on another machine", hint="choose a folder that all machines share"

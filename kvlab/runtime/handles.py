@@ -161,13 +161,11 @@ class KVState:
 
     def pin(self) -> KVState:
         """Keep it resident: eviction is refused until :meth:`unpin`. Returns this state."""
-        self._verbs.core.catalog.entry(self.id).pinned = True
-        return self
+        return self._verbs.pin(self, pinned=True)
 
     def unpin(self) -> KVState:
         """Allow eviction again. Returns this state."""
-        self._verbs.core.catalog.entry(self.id).pinned = False
-        return self
+        return self._verbs.pin(self, pinned=False)
 
     def save(self, folder: str | Path) -> Path:
         """Write it to ``folder`` (made, must not exist): safetensors and metadata, digests inside, never pickle."""

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -35,6 +35,7 @@ from kvlab.runtime.opening import Opening, stop_listening
 from kvlab.runtime.remembered import Remembered
 from kvlab.runtime.run import Run
 from kvlab.runtime.scratch import make_scratch, remove_scratch
+from kvlab.runtime.session import Session
 from kvlab.runtime.units import edge_id
 from kvlab.runtime.verbs import Verbs
 from kvlab.state.lifecycle import Phase
@@ -134,7 +135,6 @@ class Lab(metaclass=Remembered):
         self.card: ModelCard = describe(path)
         copies = 0 if address else workers if processes else 1
         self._budget_bytes = check_room(self.card, copies, parse_budget(kv_budget), dtype, progress.say)
-        self._latest: weakref.ref[Run] | None = None
         self._scratch = make_scratch()
         self._closed = threading.Lock()
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
@@ -159,6 +159,8 @@ class Lab(metaclass=Remembered):
             self.core = opening.core(cluster, 1 if address else workers)
             opened.callback(self.core.hub.close)
             opened.callback(stop_listening, self.core.client)
+            self._session = Session(self.core, self._scratch / "session", self._record_document(self.core.workers))
+            opened.callback(self._session.close)
             self._verbs = Verbs(self.core)
             self._opened = opened.pop_all()
         _at_exit(self.close)
@@ -233,27 +235,15 @@ class Lab(metaclass=Remembered):
         # Only states made in this run are reused, so that its figures stand alone.
         namespace = f"{self.core.namespace}/{folder.path.name}"
         marks = self._log_marks()
-        pace = self.core.pace
         document = {
             "name": workflow.name,
             "flow": flow,
             "graph": graph_document(graph),
             "forecast": asdict(graph.forecast) if graph.forecast is not None else None,
-            "model": _identity_document(self.core),
-            "config": {"bytes_per_token": self.core.config.bytes_per_token, "dtype": self.core.config.dtype},
+            **self._record_document(chosen or self.core.workers),
             "namespace": namespace,
             "policy": chosen_policy.name,
             "audit": audit,
-            "lab": {
-                "workers": sorted(chosen or self.core.workers),
-                "same_host": self.core.same_host,
-                "link_rate_bits": pace.bits_per_second if pace else None,
-                "link_latency_seconds": pace.latency_seconds if pace else None,
-                "kv_budget_bytes": self._budget_bytes,
-                "prefill_chunk": self.core.chunk,
-                "cost": self.core.cost.as_dict(),
-            },
-            "environment": environment(),
         }
         run = Run(
             self._verbs,
@@ -269,17 +259,37 @@ class Lab(metaclass=Remembered):
             document=document,
             closing=lambda _: self._keep_logs(marks, folder.logs),
         )
+        # Weakly: a run that nobody holds gives its states back.
         self._runs.add(run)
-        # A run that nobody holds gives its states back, so the lab must not hold it.
-        self._latest = weakref.ref(run)
         return run
 
+    def _record_document(self, workers: Collection[str]) -> dict[str, Any]:
+        """What a record says of the lab that it was made in."""
+        pace = self.core.pace
+        return {
+            "model": _identity_document(self.core),
+            "config": {"bytes_per_token": self.core.config.bytes_per_token, "dtype": self.core.config.dtype},
+            "namespace": self.core.namespace,
+            "lab": {
+                "workers": sorted(workers),
+                "same_host": self.core.same_host,
+                "link_rate_bits": pace.bits_per_second if pace else None,
+                "link_latency_seconds": pace.latency_seconds if pace else None,
+                "kv_budget_bytes": self._budget_bytes,
+                "prefill_chunk": self.core.chunk,
+                "cost": self.core.cost.as_dict(),
+            },
+            "environment": environment(),
+        }
+
     def inspect(self, **options: Any) -> Any:
-        """The inspector of the latest run of this lab, for a cell. Needs ``kvlab[lab]``."""
-        run = self._latest() if self._latest is not None else None
-        if run is None:
-            raise InvalidInput("this lab holds no run", hint="run = lab.run(workflow), then run.inspect()")
-        return run.inspect(**options)
+        """The inspector of this lab, for a cell: every state that verbs make one by one, as it is made, from the first on.
+
+        A workflow has its own: ``run.inspect()``. Needs ``kvlab[lab]``.
+        """
+        from kvlab.display.views import view
+
+        return view("inspector", self._session, **options)
 
     def _overrides(self, graph: Graph, told: Mapping[str, str | tuple[str, str]]) -> dict[str, Forced]:
         edges = [edge_id(node.parent, node.id) for node in graph.nodes if node.parent is not None]

@@ -19,7 +19,13 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
     """See :meth:`KVState.transfer`."""
     bench.require_open(state.id)
     bench.require_worker(worker)
-    record, catalog = state.record, bench.core.catalog
+    with bench.acting("transfer", state.record, worker):
+        _move(bench, state.record, worker, keep=keep)
+    return state
+
+
+def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> None:
+    catalog = bench.core.catalog
     entry = catalog.require_living(record.id)
     if entry.phase is not Phase.RESIDENT:
         raise StateGone(
@@ -57,7 +63,6 @@ def transfer(bench: Workbench, state: KVState, worker: str, *, keep: bool) -> KV
             catalog.placed(segment.recipe, generation, worker)
     if not keep:
         _leave_others(bench, found, worker, record)
-    return state
 
 
 def _a_copy(bench: Workbench, segment: SegmentRecord, worker: str) -> tuple[int, Any]:

@@ -350,14 +350,18 @@ class Operations:
         unfed: bytes = b"",
         conversation: bool = False,
         note: str = "",
+        state: str | None = None,
     ) -> StateRecord:
-        """Make the record of a new state of ``parent``'s path plus ``segments``, and announce it."""
+        """Make the record of a new state of ``parent``'s path plus ``segments``, and announce it.
+
+        ``state`` is its id where that was given out before, as :meth:`Catalog.new_state_id` does.
+        """
         core = self.core
         path = (parent.segments if parent is not None else ()) + tuple(segments)
         exact = parent.lineage.exact if parent is not None else True
         path_ids = b"".join(segment.token_ids for segment in path)
         record = StateRecord(
-            id=core.catalog.new_state_id(),
+            id=state or core.catalog.new_state_id(),
             name=name,
             model=core.model,
             config=core.config,

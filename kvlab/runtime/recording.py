@@ -6,14 +6,31 @@ import threading
 from typing import TYPE_CHECKING
 
 from kvlab.errors import NoRoom
-from kvlab.store.events import Event
+from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
-from kvlab.store.saved import Tables
+from kvlab.store.log import read_log
+from kvlab.store.saved import EVENTS, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    import pyarrow as pa
+
+    from kvlab.runtime.core import WorkerSeen
+    from kvlab.runtime.hub import Hub
     from kvlab.store.runs import RunFolder
+
+
+def announce_workers(hub: Hub, run: str, workers: Iterable[WorkerSeen]) -> None:
+    """Tell the record of ``run`` which workers are there when it begins."""
+    for worker in workers:
+        hub.emit(
+            Kind.WORKER_JOINED, run, worker=worker.name,
+            detail={
+                "host": worker.host, "pid": worker.pid, "device": worker.device, "threads": worker.cores,
+                "memory_bytes": worker.memory_bytes,
+            },
+        )  # fmt: skip
 
 
 class RunRecorder:
@@ -43,25 +60,35 @@ class RunRecorder:
     def flush(self) -> None:
         """Write what waits, so that another process can read it. A full disk is remembered as by :meth:`append`."""
         with self._lock:
-            if self.closed:
-                return
-            try:
-                self.folder.log.flush()
-                self.no_room = None
-            except NoRoom as error:
-                self.no_room = error
+            if not self.closed:
+                self._flush()
 
-    def follow(self, follower: Callable[[list[Event]], None]) -> Callable[[], None]:
-        """Write what waits, then give ``follower`` all later events, in the log's order. Returns the undo.
+    def follow(self, follower: Callable[[list[Event]], None]) -> tuple[pa.Table, Callable[[], None]]:
+        """All events so far, and from now on every later one to ``follower``, in the log's order; and the undo.
 
-        What is in the log when this returns and what the follower is given are together every event, each once.
         ``follower`` is called on the hub's thread and must only take note.
         """
         with self._lock:
             if not self.closed:
-                self.folder.log.flush()
+                self._flush()
             self._followers.append(follower)
-        return lambda: self._followers.remove(follower) if follower in self._followers else None
+            # Read under the lock: no event is in both, and none in neither.
+            table = read_log(self.folder.path / EVENTS)
+        return table, lambda: self._followers.remove(follower) if follower in self._followers else None
+
+    def _flush(self) -> None:
+        try:
+            self.folder.log.flush()
+            self.no_room = None
+        except NoRoom as error:
+            self.no_room = error
+
+    def events(self) -> pa.Table:
+        """All events so far, as they lie in the log."""
+        with self._lock:
+            if not self.closed:
+                self._flush()
+            return read_log(self.folder.path / EVENTS)
 
     def all_actions_over(self) -> bool:
         """Whether every operator has said that it ended."""

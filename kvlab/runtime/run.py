@@ -18,15 +18,17 @@ from kvlab.errors import InvalidInput, KVLabError
 from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
-from kvlab.runtime.recording import RunRecorder
+from kvlab.runtime.recording import RunRecorder, announce_workers
 from kvlab.runtime.remote_errors import as_error
 from kvlab.runtime.reporting import FLUSH_SECONDS
-from kvlab.runtime.units import Flow, PendingAction, edge_id
+from kvlab.runtime.units import Flow, PendingAction, edge_id, units_of
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 from kvlab.store.saved import Tables
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kvlab.compiler.graph import Graph
     from kvlab.cost.decide import Policy
     from kvlab.cost.policies import Forced
@@ -113,19 +115,7 @@ class Run:
         folder.write_config(document)
         self._hub.add_sink(self.name, self._recorder)
         self._hub.emit(Kind.RUN_STARTED, self.name, detail=document)
-        for worker in workers_now:
-            self._hub.emit(
-                Kind.WORKER_JOINED,
-                self.name,
-                worker=worker.name,
-                detail={
-                    "host": worker.host,
-                    "pid": worker.pid,
-                    "device": worker.device,
-                    "threads": worker.cores,
-                    "memory_bytes": worker.memory_bytes,
-                },
-            )
+        announce_workers(self._hub, self.name, workers_now)
         self._conductor = Conductor(
             verbs.core,
             verbs.planner,
@@ -257,18 +247,25 @@ class Run:
         speed
             At most so many actions a second; None: as fast as it goes.
         until
-            Pause again before the next action of this agent or operator (or of one of these).
+            Pause again before the next action that meets this breakpoint, or one of these: an agent or context
+            (``"editor"``), an operator (``"merge"``), a state that is started from (``"planner→"``), a state edge
+            (``"planner→editor"``).
         """
         if speed is not None and not (isinstance(speed, int | float) and speed > 0):
             raise InvalidInput(f"speed={speed}", hint="actions a second, more than 0; run.pause() stops it")
         names = [until] if isinstance(until, str) else list(until or ())
-        unknown = [name for name in names if name not in self.graph.by_id]
+        known = self.breakpoints
+        unknown = [name for name in names if name not in known]
         if unknown:
-            known = ", ".join(node.id for node in self.graph.nodes)
-            raise InvalidInput(f"there is no operator {unknown[0]!r} to stop at", hint=f"operators: {known}")
+            raise InvalidInput(f"there is no {unknown[0]!r} to stop at", hint=f"breakpoints: {', '.join(known)}")
         self._gate.stop_at(names)
         self._gate.open(1 / speed if speed else 0.0)
         return self
+
+    @property
+    def breakpoints(self) -> list[str]:
+        """What :meth:`play` can run to: agents, operators, states that are started from, and state edges."""
+        return list(dict.fromkeys(stop for unit in units_of(self.graph, self.flow) for stop in sorted(unit.stops)))
 
     @property
     def pending(self) -> PendingAction | None:
@@ -368,6 +365,12 @@ class Run:
         self._hub.settle()
         return self._recorder.tables()
 
+    @property
+    def events(self) -> pa.Table:
+        """Everything that has happened so far: a table of :data:`kvlab.store.schema.EVENTS`, mapped from the log."""
+        self._hub.settle()
+        return self._recorder.events()
+
     def oracle(self) -> Policy:
         """The policy that takes for each edge the road that was the fastest when this run was audited.
 
@@ -390,8 +393,8 @@ class Run:
 
         return Path(write_report(path, [self, *against]))
 
-    def follow(self, follower: Callable[[list[Event]], None]) -> Callable[[], None]:
-        """Give ``follower`` every event that is not in the log yet, in its order, on the hub's thread. Returns the undo."""
+    def follow(self, follower: Callable[[list[Event]], None]) -> tuple[pa.Table, Callable[[], None]]:
+        """All events so far, and from now on every later one to ``follower``, on the hub's thread; and the undo."""
         self._hub.settle()
         return self._recorder.follow(follower)
 

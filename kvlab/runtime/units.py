@@ -47,10 +47,21 @@ class Unit:
         """Ids of its state edges."""
         return [edge_id(node.parent, node.id) for node in self.nodes]
 
+    @property
+    def stops(self) -> set[str]:
+        """Breakpoints that it meets: its agents, its operator, its edges, and the states that they start from."""
+        return {stop for node in self.nodes for stop in stops_of(node)}
+
 
 def edge_id(source: str | None, target: str) -> str:
     """How a state edge is called: ``planner→editor``."""
     return f"{source or ''}→{target}"
+
+
+def stops_of(node: Node) -> tuple[str, ...]:
+    """Breakpoints that a node meets: ``editor``, ``resume``; if it starts on a state, ``planner→``, ``planner→editor``."""
+    from_state = (edge_id(node.parent, ""), edge_id(node.parent, node.id)) if node.parent is not None else ()
+    return (node.id, str(node.kind), *from_state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,16 @@ class PendingAction:
     agents: tuple[str, ...]
     edge: str = ""
     decision: Decision | None = None
+
+    def __str__(self) -> str:
+        from kvlab.display.decision_text import pending_text
+
+        return pending_text(self)
+
+    def _repr_html_(self) -> str:
+        from kvlab.display.decision_text import pending_html
+
+        return pending_html(self)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from kvlab.runtime.moving import transfer
 from kvlab.runtime.operations import Pending, Request
 from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.runtime.units import edge_id
 from kvlab.runtime.workbench import LAB, Workbench
 from kvlab.state.identity import Sampling
 from kvlab.state.merge import merge_prefix, shared_prefix
@@ -151,6 +152,12 @@ class Verbs:
         """See :meth:`KVState.transfer`."""
         return transfer(self._bench, state, worker, keep=keep)
 
+    def pin(self, state: KVState, *, pinned: bool) -> KVState:
+        """See :meth:`KVState.pin` and :meth:`KVState.unpin`."""
+        self.core.catalog.entry(state.id).pinned = pinned
+        self._bench.remark(f"{state.id} is {'pinned' if pinned else 'not pinned any more'}", state.id)
+        return state
+
     def workers_of(self, record: StateRecord) -> tuple[str, ...]:
         """Workers that have every segment of the path."""
         return self._bench.workers_of(record)
@@ -205,11 +212,13 @@ class Verbs:
         started_ns = time.time_ns()
         if parent is not None:
             self._bench.revive(parent)
-        action = self._bench.new_action(op)
-        decision = self._decide(action, op, parent, branch, worker, policy)
+        # The state has its id before it is there: what is said of its making then speaks of it.
+        action, new = self._bench.new_action(op), core.catalog.new_state_id()
+        decision = self._decide(action, op, parent, branch, worker, policy, new, name)
         chosen = decision.chosen
         threads = core.threads_for(chosen.worker)
-        request = Request(action, LAB, namespace, parent, (name,), (branch,), chosen.worker, threads, chosen)
+        who = name or new
+        request = Request(action, LAB, namespace, parent, (who,), (branch,), chosen.worker, threads, chosen)
         try:
             pending, headers = self._carried_out(request, branch, f"{op} {name}".strip().capitalize())
         finally:
@@ -226,6 +235,7 @@ class Verbs:
             namespace=namespace,
             unfed=answer.unfed,
             conversation=conversation,
+            state=new,
         )
         state = KVState(self, record)
         self._bench.operations.done_with(pending)
@@ -243,6 +253,10 @@ class Verbs:
                 before=pending.before,
                 remade=list(headers[1:]),
             )
+        core.hub.emit(
+            Kind.TURN_FINISHED, LAB, agent=who, state=new, worker=turn["worker"], n_tokens=turn["n_prefilled"],
+            seconds=turn["ttft_seconds"], detail=turn,
+        )  # fmt: skip
         if parent is not None:
             self.planner.learn(decision, actual)
             seconds = sum(actual["terms"].values())
@@ -279,25 +293,36 @@ class Verbs:
             raise
 
     def _decide(
-        self, action: str, op: str, parent: StateRecord | None, branch: Branch, worker: str | None, policy: Policy
+        self,
+        action: str,
+        op: str,
+        parent: StateRecord | None,
+        branch: Branch,
+        worker: str | None,
+        policy: Policy,
+        new: str,
+        name: str,
     ) -> Decision:
         if worker is not None:
             self._bench.require_worker(worker)
         source = parent.id if parent is not None else ""
         steps = branch.sampling.max_new_tokens
-        edge = Edge(f"{source}→{action}", source, action, path_of(parent), n_ids(branch.ids), 1, steps)
+        edge = Edge(edge_id(source, new), source, new, path_of(parent), n_ids(branch.ids), 1, steps)
         only = frozenset({worker}) if worker else None
         decision = self.planner.plan(edge, action, only=only, policy=policy)
         if isinstance(policy, Forced) and decision.chosen.how != policy.how:
             self.planner.release(action)
             roads = dict.fromkeys(f"{a.how} on {a.worker}" for a in decision.alternatives if a.excluded is None)
             raise InvalidInput(f"{policy.how} is not open for state {source}", hint=f"open: {', '.join(roads)}")
-        self.core.hub.emit(Kind.ACTION_PLANNED, LAB, action=action, worker=decision.chosen.worker, detail={"op": op})
+        detail = {"op": op, "subject": new}
+        self.core.hub.emit(
+            Kind.ACTION_PLANNED, LAB, action=action, agent=name or new, worker=decision.chosen.worker, detail=detail
+        )
         if parent is not None:
             self.core.hub.emit(
-                Kind.DECISION, LAB, edge=edge.id, n_tokens=edge.n_tokens,
+                Kind.DECISION, LAB, edge=edge.id, agent=name, action=action, n_tokens=edge.n_tokens,
                 detail={
-                    "source": source, "target": action, "n_tokens": edge.n_tokens,
+                    "source": source, "target": new, "n_tokens": edge.n_tokens,
                     "alternatives": [describe_alternative(a) for a in decision.alternatives],
                     "chosen": decision.chosen.how, "worker": decision.chosen.worker, "reason": decision.reason,
                     "policy": decision.policy, "seen": seen(decision),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -40,6 +41,24 @@ class Workbench:
     def new_action(self, op: str) -> str:
         """An id for one action of a verb."""
         return f"{LAB}/{op}-{next(self._numbers)}-{self._mark}"
+
+    @contextmanager
+    def acting(self, op: str, record: StateRecord, worker: str) -> Iterator[None]:
+        """Tell the lab's record that ``op`` is done to a state on ``worker``, for as long as the block takes."""
+        told: dict[str, Any] = {"action": self.new_action(op), "agent": record.name or record.id, "worker": worker}
+        emit, began = self.core.hub.emit, time.monotonic()
+        emit(Kind.ACTION_STARTED, LAB, state=record.id, detail={"op": op, "subject": record.id}, **told)
+        try:
+            yield
+        except BaseException as error:
+            emit(Kind.ACTION_FAILED, LAB, state=record.id, detail={"op": op, "error": str(error)}, **told)
+            raise
+        seconds = time.monotonic() - began
+        emit(Kind.ACTION_FINISHED, LAB, state=record.id, seconds=seconds, detail={"op": op}, **told)
+
+    def remark(self, text: str, state: str) -> None:
+        """Tell the lab's record something about a state."""
+        self.core.hub.emit(Kind.NOTE, LAB, state=state, detail={"text": text, "level": "info"})
 
     def wait(
         self,

@@ -32,7 +32,7 @@ def debate(context: str | None = None, *, rounds: int = 2, max_new_tokens: int =
     for number in range(2, checked_integer("rounds=", rounds, 1, MOST) + 1):
         said = dict(last)
         for side, other in (("for", "against"), ("against", "for")):
-            prompt = ["The other side says:", said[other], "Answer it."]
+            prompt: list[str | Agent] = ["The other side says:", said[other], "Answer it."]
             last[side] = wf.agent(f"{side}-{number}", prompt, continues=said[side], max_new_tokens=max_new_tokens)
     wf.agent("judge", [paper, "The two sides:", *last.values(), "Who is right?"], max_new_tokens=max_new_tokens)
     return wf

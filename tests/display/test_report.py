@@ -192,6 +192,15 @@ def test_a_run_in_its_middle_can_be_reported(tmp_path: Path, review: ModuleType)
         Page(write_report(tmp_path / "r.html", [world.apply(event)]).read_text(encoding="utf-8"))
 
 
+def test_a_stepped_run_is_marked_in_every_form(tmp_path: Path, state: World, texts: list[World]) -> None:
+    state.run["stepped"] = True
+    said = "stateflow: stepped by a person"
+    assert said in write_report(tmp_path / "r.html", [state, *texts]).read_text(encoding="utf-8")
+    assert said in write_report(tmp_path / "r.md", [state, *texts]).read_text(encoding="utf-8")
+    runs = json.loads(write_report(tmp_path / "r.json", [state, *texts]).read_text(encoding="utf-8"))["runs"]
+    assert [run["stepped"] for run in runs] == [True, False, False]
+
+
 def test_refusals(tmp_path: Path, state: World) -> None:
     with pytest.raises(InvalidInput, match="at least one run"):
         write_report(tmp_path / "r.html", [])

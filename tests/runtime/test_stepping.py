@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
+import threading
 import time
 from typing import Any
 
 import pytest
 
 import kvlab
-from kvlab.errors import InvalidInput
+from kvlab.errors import Cancelled, InvalidInput
+from kvlab.store.log import follow
+from kvlab.store.saved import EVENTS
 
 TEXT = "What was prefilled once need not be prefilled again. " * 10
 SHARE = 8
@@ -102,6 +106,82 @@ def test_played_at_a_speed_actions_come_one_by_one(frames_lab: Any) -> None:
     run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True).play(speed=2).wait()
     planned = [row["planned_ns"] for row in run.tables["operators"].to_pylist()]
     assert all(after - before >= 0.45e9 for before, after in itertools.pairwise(planned))
+
+
+@pytest.mark.parametrize(
+    ("until", "agent"),
+    [
+        ("second", "second"),
+        ("resume", "first"),
+        ("first→", "third"),
+        ("first→third", "third"),
+        (["merge", "second"], "second"),
+    ],
+)
+def test_a_breakpoint_is_an_agent_an_operator_a_state_or_an_edge(frames_lab: Any, until: Any, agent: str) -> None:
+    wf = kvlab.Workflow("stops")
+    paper = wf.context("paper", TEXT)
+    first = wf.agent("first", [paper, "Begin."], max_new_tokens=4)
+    wf.agent("second", [paper, first, "Go on."], max_new_tokens=4)
+    wf.agent("third", "And on.", continues=first, max_new_tokens=4)
+    run = frames_lab.run(wf, min_shared_tokens=SHARE, paused=True)
+    try:
+        assert pending(run).op == "materialize"
+        run.play(until=until)
+        deadline = time.monotonic() + 20
+        while (run.status == "running" or run.pending is None) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (run.status, run.pending.agents) == ("paused", (agent,))
+    finally:
+        run.cancel()
+
+
+def test_ctrl_c_in_wait_leaves_the_run_and_cancel_ends_it(frames_lab: Any) -> None:
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True).play(speed=0.2)
+    deadline = time.monotonic() + 20
+    while not run.states and time.monotonic() < deadline:
+        time.sleep(0.01)
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        run.wait()
+    assert (run.over, run.status) == (False, "running")
+    assert run.cancel() is run
+    with pytest.raises(Cancelled):
+        run.wait(20)
+    assert (run.over, run.status) == (True, "cancelled")
+    assert run.world.status == "cancelled"
+
+
+def test_wait_on_a_paused_run_says_at_once_what_to_do(frames_lab: Any) -> None:
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
+    began = time.monotonic()
+    with pytest.raises(InvalidInput, match="paused") as caught:
+        run.wait()
+    assert time.monotonic() - began < 1
+    assert "run.play()" in caught.value.hint
+    run.cancel()
+    with pytest.raises(Cancelled):
+        run.wait(20)
+    assert run.world.run["stepped"]
+
+
+def test_a_follower_hears_every_event_once_and_a_paused_log_holds_nothing_back(frames_lab: Any) -> None:
+    run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
+    heard: list[Any] = []
+    before, undo = run.follow(heard.extend)
+    pending(run)
+    run.step()
+    deadline = time.monotonic() + 20
+    while (run.pending is None or run.pending.agents != ("first",)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    told = run.world.n_events
+    assert before.num_rows + len(heard) >= told > before.num_rows
+    while follow(run.path / EVENTS, 0).num_rows < told and time.monotonic() < deadline:
+        time.sleep(0.05)  # by itself: nobody appends
+    assert follow(run.path / EVENTS, 0).num_rows >= told
+    run.play().wait()
+    undo()
+    assert before.num_rows + len(heard) == run.world.n_events == run.events.num_rows
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from kvlab_widgets.packing import as_json, packed, unpacked
 from kvlab_widgets.rows import DECISIONS, TABLES, RunRows
 
+from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 
 
@@ -118,3 +119,21 @@ def test_a_thousand_events_are_few_bytes(generate: Any) -> None:
     rows = RunRows()
     rows.feed(events)
     assert len(packed(rows.take())) / len(events) < 120  # so 10,000 events are little beside Bokeh itself
+
+
+def test_states_that_nobody_named_lie_in_the_lane_of_what_they_were_made_from() -> None:
+    made = [("s1", "", "materialize", []), ("s2", "/0", "fork", ["s1"]), ("s3", "/1", "fork", ["s1"]),
+            ("s4", "/0", "resume", ["s2"]), ("s5", "", "resume", ["s1"]), ("s6", "doc", "materialize", []),
+            ("s7", "doc/0", "fork", ["s6"]), ("s8", "/0/0", "fork", ["s4"])]  # fmt: skip
+    events = [
+        Event(Kind.STATE_CREATED, n, "lab", n, agent=name, state=state, n_tokens=1, nbytes=1,
+              detail={"name": name, "operator": operator, "parents": parents, "segments": [], "exact": True})
+        for n, (state, name, operator, parents) in enumerate(made)
+    ]  # fmt: skip
+    batch = rows_of(events)
+    nodes = batch["tables"]["nodes"]
+    lanes = dict(zip(nodes["id"], (batch["lanes"][-y] for y in nodes["y"]), strict=True))
+    assert lanes == {"s1": "s1", "s2": "s1/0", "s3": "s1/1", "s4": "s1/0", "s5": "s1", "s6": "doc", "s7": "doc/0",
+                     "s8": "s1/0/0"}  # fmt: skip
+    places = list(zip(nodes["x"], nodes["y"], strict=True))
+    assert len(set(places)) == len(places)

@@ -65,7 +65,8 @@ def test_it_follows_a_run_that_goes_on_and_says_when_it_is_over(served: Any, wri
     log.append(events[:40])
     log.flush()
     shown = opened(served(open_run(folder.path)).url)
-    assert shown.text("status") == "live"
+    assert shown.text("status") == "live, read only"
+    assert "run.step()" in shown.page.locator('[data-kv="status"]').get_attribute("title")
     wait_for(shown, 40)
     for start in range(40, 100, 20):
         log.append(events[start : start + 20])
@@ -131,5 +132,41 @@ def test_a_reload_shows_everything_so_far(served: Any, writing: Any, opened: Any
     shown.page.wait_for_selector('[data-kv-ready="1"]')
     wait_for(shown, 80)
     time.sleep(0.3)
-    assert shown.text("status") == "live"
+    assert shown.text("status") == "live, read only"
+    assert shown.errors == []
+
+
+def test_a_reload_comes_back_where_it_was(served: Any, writing: Any, opened: Any) -> None:
+    folder, events = writing
+    folder.log.append(events[:50])
+    folder.log.flush()
+    shown = opened(served(open_run(folder.path)).url)
+    wait_for(shown, 50)
+    shown.root.evaluate("root => root.kvlab.select(0)")
+    chosen = shown.root.get_attribute("data-kv-selected")
+    shown.move(31)
+    shown.page.wait_for_function(
+        "() => Object.values(sessionStorage).some(kept => JSON.parse(kept).k === 31)", timeout=5_000
+    )
+    folder.log.append(events[50:60])
+    folder.log.flush()
+    shown.page.reload()
+    shown.page.wait_for_selector('[data-kv-ready="1"]')
+    wait_for(shown, 60)
+    shown.drawn(31)
+    assert shown.root.get_attribute("data-kv-selected") == chosen
+    assert shown.text("status") == "paused, 29 new"
+    shown.page.keyboard.press("End")
+    assert shown.errors == []
+
+
+def test_a_run_whose_process_was_killed_is_not_waited_for(
+    served: Any, tmp_path: Path, review: Any, opened: Any
+) -> None:
+    folder = new_run_folder("killed", root=tmp_path)
+    folder.log.append(review.review_events("state")[:40])
+    folder.log.close()  # as the kernel does with a dead process's files; nothing says that the run is whole
+    shown = opened(served(open_run(folder.path)).url)
+    assert shown.text("status") == "ended without a word"
+    shown.move(7)
     assert shown.errors == []

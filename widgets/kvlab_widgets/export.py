@@ -17,10 +17,9 @@ from kvlab_widgets.rows import RunRows
 
 
 def rows_of(run: Any) -> RunRows:
-    """All rows of a run, saved or live, from its log."""
-    saved = run if isinstance(run, SavedRun) else SavedRun(run.path)
+    """All rows of a run, saved or live, from its log as it is now."""
     rows = RunRows()
-    rows.feed(event for _, event in events_of(saved.refresh().events))
+    rows.feed(event for _, event in events_of((run.refresh() if isinstance(run, SavedRun) else run).events))
     return rows
 
 

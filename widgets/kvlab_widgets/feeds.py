@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from kvlab.store.events import Event
 from kvlab.store.log import LogTail
 from kvlab.store.rows import events_of
-from kvlab.store.saved import COMPLETE, EVENTS, SavedRun
+from kvlab.store.saved import EVENTS, SavedRun
 from kvlab_widgets.rows import RunRows
 
 
@@ -34,11 +33,11 @@ class LogFeed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows = RunRows()
-        self._tail = LogTail(path / EVENTS)
+        self._saved, self._tail = SavedRun(path), LogTail(path / EVENTS)
 
     def poll(self) -> bool:
-        """See :class:`Feed`. A run is over when its folder says so."""
-        over = (self.path / COMPLETE).exists()
+        """See :class:`Feed`. A run is over when its folder says so, or when nobody writes it any more."""
+        over = self._saved.complete or not self._saved.being_written
         self.rows.feed(event for _, event in events_of(self._tail.new()))
         return not over
 
@@ -53,9 +52,8 @@ class RunFeed:
         self.rows = RunRows()
         self._new: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
         self._run = run
-        # The follower is there before the log is read; what it is given is not in the log yet.
-        self._undo: Callable[[], None] = run.follow(self._new.put)
-        self.rows.feed(event for _, event in events_of(SavedRun(run.path).events))
+        before, self._undo = run.follow(self._new.put)
+        self.rows.feed(event for _, event in events_of(before))
 
     def poll(self) -> bool:
         """See :class:`Feed`. A run is over when its log is whole, so nothing comes after."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -56,6 +57,10 @@ class Inspector:
         ``auto`` follows JupyterLab, else the system.
     start
         Moment to begin at; None for the last.
+    mark
+        Name under which a tab of the browser remembers where it was, for when it is reloaded; None: one of its own.
+    elsewhere
+        Where a run that goes on can be stepped, if not here.
 
     Attributes
     ----------
@@ -65,7 +70,7 @@ class Inspector:
         A model whose ``text`` takes one batch of rows as JSON.
     mirror
         A source that tells what is looked at: ``k``, ``known``, ``selected``, ``live``,
-        ``ask``. The only model that speaks back.
+        ``ask``, ``mount``. The only model that speaks back.
     """
 
     def __init__(
@@ -77,10 +82,14 @@ class Inspector:
         alone: bool = True,
         theme: Theme = "auto",
         start: int | None = None,
+        mark: str | None = None,
+        elsewhere: str = "",
     ) -> None:
         self.build = Build(page)
         self.tail = Div(text="")
-        self.mirror = ColumnDataSource({"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [False]})
+        self.mirror = ColumnDataSource(
+            {"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [False], "mount": [""]}
+        )
         panels, tabs, tabbar, rows = _page(self.build) if page else _cell(self.build)
         bar, notice = self.build.div(height=38), self.build.div(height=28, visible=False)
         self.root = Column(
@@ -95,7 +104,10 @@ class Inspector:
             "tail": self.tail, "mirror": self.mirror,
             "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
             "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
-            "tokens": _themes(), "meta": _meta(page=page, live=live, own=alone, theme=theme, start=start),
+            "tokens": _themes(), "meta": {
+                **_meta(page=page, live=live, own=alone, theme=theme, start=start),
+                "mark": mark or secrets.token_hex(8), "elsewhere": elsewhere,
+            },
         }  # fmt: skip
         boot = CustomJS(code=client_module(), module=True, args=told)
         _start_with(panels[0].parts["figure"], boot)

@@ -10,7 +10,7 @@ from typing import Any
 import panel as pn
 from IPython.display import HTML, display
 
-from kvlab_widgets.controls import controls
+from kvlab_widgets.controls import ELSEWHERE, controls
 from kvlab_widgets.export import page_html, rows_of
 from kvlab_widgets.feeds import Feed, feed_of
 from kvlab_widgets.inspector import Inspector, Theme
@@ -24,57 +24,86 @@ HEIGHT = 660
 class CellInspector:
     """Shows a run in a cell. A run that goes on is followed; one that is over is shown as a static copy.
 
+    Each display is an inspector of its own, so one run may have several.
+
     Parameters
     ----------
     run
-        A run of this kernel, or a saved one; a saved one that another process still writes is followed too.
+        A run of this kernel, or a saved one; a saved one that another process still writes is followed too. Or what a
+        lab's verbs do.
     theme
         ``auto`` follows JupyterLab.
     """
 
     def __init__(self, run: Any, *, theme: Theme = "auto") -> None:
         self._run, self._theme = run, theme
-        self._feed: Feed = feed_of(run)
-        self._more = self._feed.poll()
-        self._shown: Any = None
-        self._inspector: Inspector | None = None
 
     def _ipython_display_(self) -> None:
-        if not self._more:
-            self._feed.close()
-            display(self.static())
-            return
-        pn.extension(inline=True)
+        feed = feed_of(self._run)
+        if feed.poll():
+            _Live(self._run, feed, self._theme).show()
+        else:
+            feed.close()
+            display(self.snapshot())
+
+    def snapshot(self) -> HTML:
+        """A copy as of now that needs no kernel. Made by itself when a run ends that is shown live."""
+        return static(self._run, self._theme)
+
+
+class _Live:
+    """One display of a run that goes on: the run's buttons, the inspector below, and a thread that keeps both fresh."""
+
+    def __init__(self, run: Any, feed: Feed, theme: Theme) -> None:
+        self._run, self._theme = run, theme
+        foreign = not hasattr(run, "follow")
         self._inspector = Inspector(
-            packed(self._feed.rows.take()), page=False, live=True, alone=False, theme=self._theme
-        )
-        pane = pn.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width")
-        telling = Telling(self._feed, self._inspector, lambda: pn.io.push_notebook(pane), lambda: rows_of(self._run))
-        self._inspector.mirror.on_change("data", lambda _attr, _old, new: telling.heard(dict(new)))
-        bar = controls(self._run)
-        if bar is not None:
-            display(bar)
-        self._shown = display(pane, display_id=True)
-        threading.Thread(target=self._follow, args=(telling,), name="kvlab-inspector", daemon=True).start()
+            packed(feed.rows.take()), page=False, live=True, alone=False, theme=theme,
+            elsewhere=ELSEWHERE if foreign else "",
+        )  # fmt: skip
+        self._pane: Any = None
+        self._controls = controls(run)
+        self._telling = Telling(feed, self._inspector, self._push, lambda: rows_of(run), self._reopen)
+        self._inspector.mirror.on_change("data", lambda _attr, _old, new: self._telling.heard(dict(new)))
+        self._bar: Any = None
+        self._shown: Any = None
 
-    def _follow(self, telling: Telling) -> None:
-        while telling.turn():
+    def show(self) -> None:
+        """Display it, and follow from now on."""
+        pn.extension(inline=True)
+        self._pane = pn.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width")
+        if self._controls is not None:
+            self._bar = display(self._controls.box, display_id=True)
+        self._shown = display(self._pane, display_id=True)
+        threading.Thread(target=self._follow, name="kvlab-inspector", daemon=True).start()
+
+    def _push(self) -> None:
+        pn.io.push_notebook(self._pane)
+
+    def _reopen(self) -> None:
+        """A browser mounted it (again): it knows the channel's name, and waits for it to be opened."""
+        for ref in self._pane._models:  # noqa: SLF001 - Panel has no public name for the channels of a pane
+            comm = pn.state._views[ref][3] if ref in pn.state._views else None  # noqa: SLF001
+            if comm is not None:
+                comm.init()
+
+    def _follow(self) -> None:
+        while self._telling.turn():
+            if self._controls is not None:
+                self._controls.refresh()
             time.sleep(BATCH_SECONDS)
-        self.snapshot()
+        # Widgets need a kernel; what is left of a run that is over does not.
+        if self._bar is not None:
+            self._bar.update(HTML(""))
+        told = self._inspector.mirror.data
+        start = None if told["live"][0] else int(told["k"][0])
+        self._shown.update(static(self._run, self._theme, start))
 
-    def static(self) -> HTML:
-        """A copy that needs no kernel: it can be stepped through in a notebook that is only read."""
-        start = None
-        if self._inspector is not None:
-            told = self._inspector.mirror.data
-            start = None if told["live"][0] else int(told["k"][0])
-        page = page_html(self._run, theme=self._theme, page=False, start=start)
-        return HTML(
-            f'<iframe title="kvlab inspector" style="width:100%;height:{HEIGHT}px;border:0" '
-            f'srcdoc="{html.escape(page)}"></iframe>'
-        )
 
-    def snapshot(self) -> None:
-        """Put a static copy in the place of what is shown. Happens by itself when the run is over."""
-        if self._shown is not None:
-            self._shown.update(self.static())
+def static(run: Any, theme: Theme, start: int | None = None) -> HTML:
+    """A copy that needs no kernel: it can be stepped through in a notebook that is only read."""
+    page = page_html(run, theme=theme, page=False, start=start)
+    return HTML(
+        f'<iframe title="kvlab inspector" style="width:100%;height:{HEIGHT}px;border:0" '
+        f'srcdoc="{html.escape(page)}"></iframe>'
+    )

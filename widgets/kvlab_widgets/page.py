@@ -20,6 +20,9 @@ from kvlab_widgets.packing import packed
 from kvlab_widgets.telling import BATCH_SECONDS, Telling
 
 HOST = "127.0.0.1"
+ELSEWHERE = (
+    "This page only looks. The run is stepped where it was started: run.step(), run.play(), or its inspector there."
+)
 
 
 class PageServer:
@@ -78,7 +81,9 @@ def serve(run: Any, *, port: int = 0) -> None:
 def _show(document: Any, folder: Path) -> None:
     feed = LogFeed(folder)
     more = feed.poll()
-    inspector = Inspector(packed(feed.rows.take()), page=True, live=more)
+    inspector = Inspector(
+        packed(feed.rows.take()), page=True, live=more, mark=folder.name, elsewhere=ELSEWHERE if more else ""
+    )
     document.add_root(inspector.root)
     document.title = f"{feed.rows.world.name or folder.name} · kvlab"
     if more:

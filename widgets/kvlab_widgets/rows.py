@@ -140,7 +140,7 @@ class RunRows:
         if said != self._said_run:
             self._said_run = said
             batch["run"] = {"status": said[0], "name": said[1], "flow": said[2], "seconds": self.world.wall_seconds,
-                            "error": run.get("error"), "policy": run.get("policy"),
+                            "error": run.get("error"), "policy": run.get("policy"), "stepped": bool(run.get("stepped")),
                             "lost": [edge["n_tokens"] for edge in lost_edges(self.world)]}  # fmt: skip
         return batch
 
@@ -157,8 +157,12 @@ class RunRows:
         known = self._lists[kind]
         return known.setdefault(name or "?", len(known))
 
-    def _place(self, name: str, agent: str | None, sources: Iterable[str] = ()) -> Place:
+    def _place(self, name: str, agent: str | None, sources: Iterable[str] = (), *, forked: bool = False) -> Place:
         lane = self._lane_of.get(name) or self._lane_of.get(agent or "") or agent or name
+        above = next((self.layout.places[source].lane for source in sources if source in self.layout.places), None)
+        if above is not None and agent is not None and agent.partition("/")[0] == "":
+            # A state that nobody named goes on in the lane of what it was made from; a fork leaves it.
+            lane = list(self.layout.lanes)[above] + (agent[agent.rfind("/") :] if forked else "")
         return self.layout.place(name, lane, sources)
 
     # -- the graph
@@ -190,7 +194,7 @@ class RunRows:
         parents = [str(name) for name in row.get("parents") or ()]
         agent = str(event.agent or event.state)
         key = agent if agent in self._lane_of and agent not in self._node_rows else str(event.state)
-        place = self._place(key, agent, parents)
+        place = self._place(key, event.agent or "", parents, forked=row.get("operator") == "fork")
         self.layout.places.setdefault(str(event.state), place)
         segments = [self._number("segments", name) for name in row.get("segments") or ()]
         last = self.world.find("segments", (row.get("segments") or [None])[-1]) or {}
@@ -285,6 +289,8 @@ class RunRows:
             inequality=f"{FORMULA}\n{told[0]}" if told else "", seen=_seen(event),
         )  # fmt: skip
         self._decision_rows[str(event.edge)], self._edge_to[target] = decision, str(event.edge)
+        if event.action is not None:
+            self._edge_to[event.action] = str(event.edge)
         self._add("edges", born=seq, **line, how=_code(row["chosen"]), bytes=row["nbytes"] or 0, decision=decision)
 
     def _alternative(self, told: Mapping[str, Any]) -> list[Any]:
@@ -344,11 +350,13 @@ class RunRows:
         started = self._spans.pop(str(event.action), None)
         if started is None:
             return
-        first = str(started["agent"]).split(", ", 1)[0]
+        first = next(
+            (name for name in (event.action, str(started["agent"]).split(", ", 1)[0]) if name in self._edge_to), ""
+        )
         decision = self._decision_rows.get(self._edge_to.get(first, ""))
         how = len(DECISIONS)
         if decision is not None:
-            row = self.world.find("edges", self._edge_to.get(first)) or {}
+            row = self.world.find("edges", self._edge_to[first]) or {}
             how = _code(row.get("actual_how") or row.get("chosen"))
         ended = self._seconds(event.time_ns)
         span = {"born": seq, **started, "t1": ended, "how": how, "seconds": event.seconds}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,12 +29,21 @@ class Telling:
         Called after the inspector's ``tail`` was set.
     again
         All rows so far as one batch, for a browser that lost some.
+    opened
+        Called before a browser that is new is answered: what is pushed has to reach it.
     """
 
     def __init__(
-        self, feed: Feed, inspector: Inspector, push: Callable[[], None], again: Callable[[], RunRows]
+        self,
+        feed: Feed,
+        inspector: Inspector,
+        push: Callable[[], None],
+        again: Callable[[], RunRows],
+        opened: Callable[[], None] = lambda: None,
     ) -> None:
-        self._feed, self._inspector, self._push, self._again = feed, inspector, push, again
+        self._feed, self._inspector, self._push, self._again, self._opened = feed, inspector, push, again, opened
+        self._asked: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._mounts: set[str] = set()
         self._said = time.monotonic()
         self._beats = 0
         self.over = False
@@ -42,6 +52,8 @@ class Telling:
         """Tell what is new, if anything is. Returns whether there will be more."""
         if self.over:
             return False
+        while not self._asked.empty():
+            self._answer(self._asked.get())
         before = self._feed.rows.n_events
         more = self._feed.poll()
         if self._feed.rows.n_events > before:
@@ -54,11 +66,21 @@ class Telling:
         return more
 
     def heard(self, mirror: dict[str, Any]) -> None:
-        """A browser says what it knows: answer with a snapshot if it asks, else with a sign of life."""
-        if mirror["ask"][0] and mirror["known"][0] < self._feed.rows.n_events:
+        """A browser says what it knows. If it asks, the next turn answers: with what it lacks, or with a sign of life."""
+        if not mirror["ask"][0]:
+            return
+        self._asked.put(mirror)
+        if self.over:
+            self._answer(self._asked.get())
+
+    def _answer(self, mirror: dict[str, Any]) -> None:
+        mount = str(mirror["mount"][0])
+        if mount not in self._mounts:
+            self._mounts.add(mount)
+            self._opened()
+        if mirror["known"][0] < self._feed.rows.n_events:
             self._say(as_json(self._again().take()))
-        if mirror["ask"][0]:
-            self._sign()
+        self._sign()
 
     def _sign(self) -> None:
         self._beats += 1

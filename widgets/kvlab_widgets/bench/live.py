@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from kvlab.runtime import dask_settings
 from kvlab.runtime.hub import Hub
 from kvlab.runtime.recording import RunRecorder
@@ -91,7 +93,7 @@ class SpokenRun:
         """Whether the log is whole."""
         return self._recorder.closed
 
-    def follow(self, follower: Callable[[list[Event]], None]) -> Callable[[], None]:
+    def follow(self, follower: Callable[[list[Event]], None]) -> tuple[pa.Table, Callable[[], None]]:
         """As a live run's; see :meth:`kvlab.runtime.run.Run.follow`."""
         self._talker.hub.settle()
         return self._recorder.follow(follower)

@@ -45,6 +45,9 @@ class Client {
     if (first) this.store.append(first);
     this.reshape();
     this.moveTo(this.told.meta.start ?? this.store.n, true);
+    this.mount_id = crypto.randomUUID?.() ?? String(Math.random());
+    this.recall();
+    this.dress();
     if (this.told.meta.live) this.follow();
     this.root.dataset.kvReady = "1";
   }
@@ -129,7 +132,7 @@ class Client {
         ArrowRight: () => this.step(1, event.shiftKey ? "turn" : this.unit), ArrowLeft: () => this.step(-1, event.shiftKey ? "turn" : this.unit),
         Home: () => this.moveTo(0), End: () => this.moveTo(this.store.n), " ": () => this.play(),
         "]": () => this.step(1, "decision"), "[": () => this.step(-1, "decision"), "/": () => this.bar.ui("search").focus(),
-        "?": () => this.bar.help(), Escape: () => { this.bar.ui("keys").hidden = true; this.forget(); this.select(null); },
+        n: () => this.act("step"), r: () => this.act("run"), p: () => this.act("pause"), "?": () => this.bar.help(), Escape: () => { this.bar.ui("keys").hidden = true; this.forget(); this.select(null); },
       }[event.key];
       if (!act || (event.key === " " && from?.tagName === "BUTTON")) return;
       event.preventDefault(); event.stopPropagation();
@@ -165,6 +168,46 @@ class Client {
     show(0);
   }
 
+  // -- after a reload
+  // A tab remembers where it was: a reload comes back there, whatever became of the kernel.
+  get memory() { return `kvlab:${this.told.meta.mark}`; }
+  remember() {
+    const at = { k: this.k, live: this.k >= this.store.n, selected: this.selected == null ? null : this.store.nodes.id[this.selected] };
+    try { sessionStorage.setItem(this.memory, JSON.stringify(at)); } catch { /* not allowed here: then a reload begins anew */ }
+  }
+  recall() {
+    try { this.was = JSON.parse(sessionStorage.getItem(this.memory)); } catch { this.was = null; }
+    this.comeBack();
+  }
+  // As soon as the rows are there that it was at.
+  comeBack() {
+    const { was, store } = this;
+    if (!was) return;
+    const node = was.selected == null ? null : store.nodeOf.get(was.selected);
+    if ((!was.live && was.k > store.n) || (was.selected != null && node == null)) return;
+    this.was = null;
+    if (!was.live) this.moveTo(was.k);
+    if (node != null) this.select(node);
+  }
+
+  // -- buttons of a live run, in the cell around
+  // They are the kernel's own widgets and work while it is busy; here they only get a name and keep their keys.
+  get buttons() {
+    let at = this.root;
+    while (at && !at.closest(".jp-OutputArea")) at = at.getRootNode().host;
+    return at?.closest(".jp-OutputArea").querySelector(".kvlab-run");
+  }
+  dress() {
+    const bar = this.buttons;
+    if (!bar) return;
+    bar.dataset.lmSuppressShortcuts = "true";
+    bar.setAttribute("role", "toolbar");
+    bar.setAttribute("aria-label", "The run");
+    for (const [name, label] of [["speed", "Speed"], ["until", "Run to"], ["roads", "Alternative for the pending action"]])
+      bar.querySelector(`.kvlab-run-${name} select`)?.setAttribute("aria-label", label);
+  }
+  act(name) { this.dress(); this.buttons?.querySelector(`.kvlab-run-${name}:enabled`)?.click(); }
+
   // -- a live run
   follow() {
     const { tail } = this.told;
@@ -189,9 +232,10 @@ class Client {
     this.stood ??= live ? this.k : -1;
     this.arriving ??= requestAnimationFrame(() => {
       this.arriving = null;
-      const move = this.stood === this.k;
+      const move = this.stood === this.k && !(this.was && !this.was.live);
       this.stood = undefined;
       this.reshape();
+      this.comeBack();
       if (move && !this.playing) this.moveTo(this.store.n); else this.bar.show();
     });
   }
@@ -201,8 +245,9 @@ class Client {
     clearTimeout(this.telling);
     this.telling = setTimeout(() => {
       const node = this.selected;
-      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [node == null ? "" : this.store.nodes.id[node]], live: [this.k >= this.store.n], ask: [!!this.asking] };
+      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [node == null ? "" : this.store.nodes.id[node]], live: [this.k >= this.store.n], ask: [!!this.asking], mount: [this.mount_id] };
       this.asking = false;
+      if (!this.was) this.remember();
     }, MIRROR_MS);
   }
 

@@ -7,7 +7,7 @@ const ICONS = {
 };
 const KEYS = [["← →", "one step back, one forward"], ["Shift ← →", "an agent's turn"], ["[ ]", "a decision"], ["Home End", "first, last event"],
   ["space", "play, pause"], ["/", "search: event number, state, agent, operator or words"],
-  ["", "ancestors(s12, 3), descendants(s12, 2)"], ["Enter", "the next state that matches"], ["Esc", "forget selection and search"], ["?", "these keys"]];
+  ["", "ancestors(s12, 3), descendants(s12, 2)"], ["Enter", "the next state that matches"], ["Esc", "forget selection and search"], ["n r p", "a live run: do the next action, run on, pause"], ["?", "these keys"]];
 
 class Transport {
   constructor(client, bar) { this.client = client; this.bar = bar; }
@@ -69,6 +69,7 @@ class Transport {
     slider.setAttribute("aria-valuetext", `event ${c.k} of ${s.n}`);
     const [text, kind] = this.status(ahead);
     this.ui("status").textContent = text; this.ui("status").className = `st ${kind}`;
+    this.ui("status").title = c.running ? c.told.meta.elsewhere : "";
     const play = this.ui("play");
     if (play.dataset.on !== String(c.playing)) {
       play.dataset.on = c.playing; play.innerHTML = c.playing ? ICONS.pause : ICONS.play; play.setAttribute("aria-label", c.playing ? "Pause" : "Play");
@@ -79,7 +80,7 @@ class Transport {
     if (c.lost) return [`disconnected, at event ${count(c.store.n)}`, "warn"];
     if (c.playing) return ["playing", ""];
     if (ahead) return c.running ? [`paused, ${count(ahead)} new`, "warn"] : [`${count(ahead)} ahead`, ""];
-    if (c.running) return ["live", "live"];
-    return run === "running" ? ["ended without a word", "warn"] : [run === "empty" ? "" : `run ${run}`, run === "failed" ? "warn" : ""];
+    if (c.running) return [c.told.meta.elsewhere ? "live, read only" : "live", "live"];
+    return run === "running" ? ["ended without a word", "warn"] : [run === "empty" ? "" : `run ${run}${c.store.run.stepped ? ", stepped" : ""}`, run === "failed" ? "warn" : ""];
   }
 }
