@@ -199,7 +199,7 @@ def test_a_context_for_a_file_that_has_its_own_is_refused(tmp_path: Path, capsys
     (tmp_path / "text.txt").write_text("A text.")
     told = ["run", str(tmp_path / "flow.py"), "--context", str(tmp_path / "text.txt")]
     assert main(told) == 2
-    assert "defines its own texts" in capsys.readouterr().err
+    assert "defines its own workflow" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,11 @@ class Budget:
             free_bytes=free,
         )
 
+    def hold(self, name: str, nbytes: int) -> None:
+        """Set aside ``nbytes`` under ``name``, whether there is room or not: they are taken already."""
+        with self._lock:
+            self._reserved[name] = nbytes
+
     def _try(self, name: str, nbytes: int) -> tuple[int, int]:
         """Reserve if it fits. Bytes that are missing, none or less if it did, and bytes that are free."""
         with self._lock:

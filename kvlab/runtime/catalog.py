@@ -25,8 +25,6 @@ from kvlab.state.lifecycle import Phase, advance
 from kvlab.state.prefixes import PrefixTree
 from kvlab.state.records import SegmentRecord, StateRecord
 
-PhaseChanged = Callable[[str, Phase, Phase], None]
-
 
 @dataclass(slots=True)
 class Copy:
@@ -53,13 +51,17 @@ class SegmentEntry:
 
 @dataclass(slots=True)
 class StateEntry:
-    """A state's place in its life, and who holds on to it."""
+    """A state's place in its life, who holds on to it, and the run that it belongs to."""
 
     record: StateRecord
+    run: str = ""
     phase: Phase = Phase.RESIDENT
     handles: int = 0
     pinned: bool = False
     forgotten: bool = False
+
+
+PhaseChanged = Callable[[StateEntry, Phase, Phase], None]
 
 
 class Catalog:
@@ -86,10 +88,10 @@ class Catalog:
         """A name no other state of this lab has."""
         return f"s{next(self._numbers)}"
 
-    def add(self, record: StateRecord) -> None:
+    def add(self, record: StateRecord, run: str = "") -> None:
         """Take a state whose segments have just been made or are shared with living states."""
         with self.lock:
-            self._states[record.id] = StateEntry(record)
+            self._states[record.id] = StateEntry(record, run)
             self._tree(record.namespace).add(record.path_ids, record.id)
             for segment in record.segments:
                 self._segments.setdefault(segment.recipe, SegmentEntry(segment.recipe)).owners.add(record.id)
@@ -124,7 +126,7 @@ class Catalog:
             for then in phases:
                 now = entry.phase
                 entry.phase = advance(state, now, then)
-                self._phase_changed(state, now, then)
+                self._phase_changed(entry, now, then)
 
     def require_living(self, state: str) -> StateEntry:
         """The entry of a state that can still be used, resident or not.
@@ -191,19 +193,20 @@ class Catalog:
             before = self.budget.used_bytes
             for state in [owner for owner in self._segments[recipe].owners if owner in self._states]:
                 entry = self._states[state]
-                self.move_to(state, Phase.EVICTABLE, Phase.EVICTED)
+                if entry.phase is not Phase.EVICTED:  # one that lost what continues this segment is
+                    self.move_to(state, Phase.EVICTABLE, Phase.EVICTED)
                 self._tree(entry.record.namespace).remove(entry.record.path_ids, state)
                 path = [segment.recipe for segment in entry.record.segments]
                 self._disown(state, reversed(path[path.index(recipe) :]))
             return before - self.budget.used_bytes
 
     def idle_segments(self) -> list[tuple[SegmentEntry, list[StateEntry]]]:
-        """Segments that may be evicted, and the states that have each: resident, neither pinned nor in use."""
+        """Segments that may be evicted, and the states that have each: neither pinned nor in use nor in transit."""
         with self.lock:
             found = []
             for held in self._segments.values():
                 states = [self._states[owner] for owner in held.owners if owner in self._states]
-                idle = all(entry.phase is Phase.RESIDENT and not entry.pinned for entry in states)
+                idle = all(entry.phase in (Phase.RESIDENT, Phase.EVICTED) and not entry.pinned for entry in states)
                 if held.copies and len(states) == len(held.owners) and idle:
                     found.append((held, states))
             return found
@@ -290,6 +293,7 @@ class Catalog:
 
     def _drop_copy(self, entry: SegmentEntry, generation: int) -> None:
         copy = entry.copies.pop(generation)
+        self.evictor.dropping(copy.key, copy.workers)
         self.budget.release(copy.key)
         self.budget.release_all(f"{copy.key}@")
         copy.future.release()

@@ -26,7 +26,7 @@ from kvlab.cost.seen import seen
 from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
-from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, TransferFailed
+from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, NoRoom, TransferFailed
 from kvlab.policy.eviction import NEVER
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
@@ -88,6 +88,7 @@ class Conductor:
         self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._units = units_of(graph, flow)
         self._running: dict[str, Unit] = {}
+        self._postponed: list[Unit] = []
         self._timeline = Timeline()
         self._cancelled = False
         self._waiting_unit: Unit | None = None
@@ -172,6 +173,7 @@ class Conductor:
                 self._send_ahead(unit)
             if self._running:
                 self._receive(*self._next_message())
+                waiting, self._postponed = [*self._postponed, *waiting], []
             elif waiting and not any(self._ready(unit) for unit in waiting):
                 names = ", ".join(unit.name for unit in waiting)
                 raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
@@ -230,6 +232,13 @@ class Conductor:
                 self._adopt(unit)
                 return
             self._decide_and_submit(unit)
+        except NoRoom as error:
+            # What runs gives room back when it is done; where nothing runs, nobody will.
+            if self._running and not self._cancelled:
+                unit.passed = True
+                self._postponed.append(unit)
+            else:
+                self._fail(unit, error)
         except Exception as error:  # noqa: BLE001 - the action fails by name; the rest of the run goes on
             self._fail(unit, error)
 
@@ -284,19 +293,8 @@ class Conductor:
         if self._workers is not None and unit.worker not in self._workers:
             text = f"none of this run's workers is up: {unit.name} runs on {unit.worker}"
             core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "warning"})
-        if parent is not None and not unit.tries:
-            self._announce(unit, decision)
-            if self._audit is not None:
-                self._decided_units.append((unit, parent, branches))
-        op = unit.nodes[0].kind if self.flow == "state" else "text"
-        core.hub.emit(
-            Kind.ACTION_PLANNED,
-            self.run,
-            action=unit.action,
-            agent=unit.name,
-            worker=unit.worker,
-            detail={"op": op, "subject": unit.name},
-        )
+        if not unit.announced:
+            self._announce(unit, decision, parent, branches)
         self._running[unit.action] = unit
         try:
             self._submit(unit, branches, parent, core.threads_for(unit.worker))
@@ -422,7 +420,25 @@ class Conductor:
         )
         unit.text_answer.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
 
-    def _announce(self, unit: Unit, decision: Decision) -> None:
+    def _announce(
+        self, unit: Unit, decision: Decision, parent: StateRecord | None, branches: tuple[Branch, ...]
+    ) -> None:
+        unit.announced = True
+        if parent is not None and not unit.tries:
+            self._tell_decision(unit, decision)
+            if self._audit is not None:
+                self._decided_units.append((unit, parent, branches))
+        op = unit.nodes[0].kind if self.flow == "state" else "text"
+        self.core.hub.emit(
+            Kind.ACTION_PLANNED,
+            self.run,
+            action=unit.action,
+            agent=unit.name,
+            worker=unit.worker,
+            detail={"op": op, "subject": unit.name},
+        )
+
+    def _tell_decision(self, unit: Unit, decision: Decision) -> None:
         for node in unit.nodes:
             self.core.hub.emit(
                 Kind.DECISION,
@@ -493,7 +509,7 @@ class Conductor:
             unit.tries += 1
             unit.because = error.message
             unit.planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
-            unit.pending, unit.decision, unit.action, unit.passed = None, None, "", False
+            unit.pending, unit.decision, unit.action, unit.passed, unit.announced = None, None, "", False, False
             self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": str(error), "level": "warning"})
             self._launch(unit)
             return

@@ -6,8 +6,10 @@ road is cheapest. What an action claims, what is pinned and what is in transit s
 
 from __future__ import annotations
 
+import itertools
+import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,12 +18,17 @@ from kvlab.policy.eviction import NEVER, Candidate, EvictionPolicy
 if TYPE_CHECKING:
     from kvlab.runtime.catalog import Catalog, SegmentEntry, StateEntry
 
+logger = logging.getLogger(__name__)
+
+LEAVING_SECONDS = 5.0
+"""How long workers may take to let go of what was evicted: usually it is milliseconds."""
+
 NextUse = Callable[[str], float | None]
 """State → actions until its next use: :data:`~kvlab.policy.eviction.NEVER`, or None where it is not one of whom is asked."""
 
 
 class Evictor:
-    """Frees room in a catalog. Thread-safe: everything happens under the catalog's lock.
+    """Frees room in a catalog. Thread-safe: what changes the catalog happens under its lock.
 
     Attributes
     ----------
@@ -35,6 +42,9 @@ class Evictor:
         self.seconds: Callable[[int, int], float] = lambda n_tokens, past: float(n_tokens)  # noqa: ARG005 - as it is called
         self._graphs: list[NextUse] = []
         self._evicting = threading.local()
+        self._leaving: set[tuple[str, str]] = set()  # (key, worker)
+        self._left = threading.Condition()
+        self._rounds = itertools.count()
 
     @contextmanager
     def knowing(self, next_use: NextUse) -> Iterator[None]:
@@ -51,23 +61,64 @@ class Evictor:
 
     def gone(self, recipe: str) -> None:
         """Nobody has a segment any more."""
-        self.policy.gone(recipe, evicted=getattr(self._evicting, "now", False))
+        self.policy.gone(recipe, evicted=self._now_leaving is not None)
+
+    def dropping(self, key: str, workers: Iterable[str]) -> None:
+        """A copy is being let go: where that is an eviction, it is waited for."""
+        leaving = self._now_leaving
+        if leaving is not None:
+            there = {(key, worker) for worker in workers}
+            leaving |= there
+            with self._left:
+                self._leaving |= there
+
+    @property
+    def _now_leaving(self) -> set[tuple[str, str]] | None:
+        """Copies that this thread is evicting; None outside of an eviction."""
+        found: set[tuple[str, str]] | None = getattr(self._evicting, "copies", None)
+        return found
 
     def free(self, nbytes: int) -> int:
-        """Evict until ``nbytes`` are free, or nothing more may go. Returns the bytes freed."""
-        with self._catalog.lock:
-            self._catalog.reap()
-            freed = 0
-            self._evicting.now = True
+        """Evict until ``nbytes`` are free, or nothing more may go, and wait until workers have let it go. Returns the bytes.
+
+        Until then its room stays reserved: what is evicted lies in memory for a moment more.
+        """
+        catalog, name = self._catalog, f"leaving-{next(self._rounds)}"
+        leaving: set[tuple[str, str]] = set()
+        freed = 0
+        with catalog.lock:
+            catalog.reap()
+            self._evicting.copies = leaving
             try:
-                for candidate in self.policy.order(self._candidates(), self._catalog.moment):
+                for candidate in self.policy.order(self._candidates(), catalog.moment):
                     if freed >= nbytes:
                         break
-                    if self._catalog.copies(candidate.key):  # else it went with what it continues
-                        freed += self._catalog.evict_segment(candidate.key)
+                    if catalog.copies(candidate.key):  # else it went with what it continues
+                        catalog.budget.hold(name, freed + candidate.nbytes)
+                        freed += catalog.evict_segment(candidate.key)
+                        catalog.budget.hold(name, freed)
             finally:
-                self._evicting.now = False
-            return freed
+                self._evicting.copies = None
+        self._wait_for(leaving)
+        catalog.budget.release(name)
+        return freed
+
+    def left(self, key: str | None, worker: str) -> None:
+        """A worker says that it let ``key`` go; None: the worker is gone, and everything with it."""
+        with self._left:
+            if key is not None:
+                self._leaving.discard((key, worker))
+            else:
+                self._leaving = {one for one in self._leaving if one[1] != worker}
+            self._left.notify_all()
+
+    def _wait_for(self, leaving: set[tuple[str, str]]) -> None:
+        with self._left:
+            if not self._left.wait_for(lambda: not leaving & self._leaving, LEAVING_SECONDS):
+                logger.warning(
+                    "workers did not say within %.0f s that they let %d copies go", LEAVING_SECONDS, len(leaving)
+                )
+                self._leaving -= leaving
 
     def _candidates(self) -> Iterator[Candidate]:
         for held, states in self._catalog.idle_segments():

@@ -14,7 +14,7 @@ from kvlab.errors import ClusterError
 from kvlab.policy.eviction import EvictionPolicy
 from kvlab.progress import Progress
 from kvlab.runtime import calibration
-from kvlab.runtime.catalog import Catalog
+from kvlab.runtime.catalog import Catalog, PhaseChanged, StateEntry
 from kvlab.runtime.cluster import Cluster, Foreign, LocalThreads, LocalWorkers, wait_for_workers
 from kvlab.runtime.core import Core, WorkerSeen
 from kvlab.runtime.engines import ModelSpec
@@ -155,9 +155,9 @@ class Opening:
         return first, seen
 
 
-def _phase_reporter(hub: Hub) -> Any:
-    def report(state: str, now: Phase, then: Phase) -> None:
-        hub.emit(Kind.STATE_PHASE, "lab", state=state, detail={"now": str(now), "then": str(then)})
+def _phase_reporter(hub: Hub) -> PhaseChanged:
+    def report(entry: StateEntry, now: Phase, then: Phase) -> None:
+        hub.emit(Kind.STATE_PHASE, entry.run, state=entry.record.id, detail={"now": str(now), "then": str(then)})
 
     return report
 

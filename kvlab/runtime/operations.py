@@ -372,7 +372,7 @@ class Operations:
             unfed=unfed,
             conversation=conversation,
         )
-        core.catalog.add(record)
+        core.catalog.add(record, run)
         tail = pack_ids(unpack_ids(path_ids + unfed)[-PREVIEW_IDS:])
         core.hub.emit(
             Kind.STATE_CREATED,

@@ -20,7 +20,7 @@ class Unit:
 
     ``ready_ns`` is when all that it waits for was there, ``passed_ns`` when the gate let it through.
     ``decision`` may be there before the launch, when siblings were divided into groups; ``passed`` says that the gate
-    has let it through.
+    has let it through, ``announced`` that its decision was told: where there was no room, it is launched again.
     """
 
     nodes: tuple[Node, ...]
@@ -31,6 +31,7 @@ class Unit:
     decision: Decision | None = None
     prefetched: Prefetched | None = None
     passed: bool = False
+    announced: bool = False
     pending: Pending | None = None
     text_answer: Any = None
     tries: int = 0

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvlab.cost.decide import Decision
+from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.cost.roads import Alternative
-from kvlab.cost.world import Edge
+from kvlab.cost.world import Edge, View
 from kvlab.runtime.units import PendingAction
 
 EDGE = Edge("<b>plan</b>→editor", "<b>plan</b>", "editor", (), 12, 1, 4)
 MOVE = Alternative("transfer", "worker-1", {"transfer": 0.25, "resume": 0.06}, nbytes=94 << 20, missing_tokens=2048)
 AGAIN = Alternative("recompute", "worker-0", {"prefill": 1.2}, missing_tokens=2048)
 SHUT = replace(AGAIN, how="map", excluded="other host <i>")
-DECISION = Decision(EDGE, (MOVE, AGAIN, SHUT), MOVE, "94.0 MiB go to worker-1", "cheapest")
+VIEW = View((), CostModel(PrefillCurve(0.0, 0.0, 0.0, 1), DecodeCurve(0.0), Link(0.0, 1.0), 0.0, 0.0), mappable=False)
+DECISION = Decision(EDGE, VIEW, (MOVE, AGAIN, SHUT), MOVE, "94.0 MiB go to worker-1", "cheapest")
 
 
 def test_a_decision_in_a_line_and_in_full() -> None:

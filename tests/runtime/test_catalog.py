@@ -39,7 +39,9 @@ class World:
 
     def __init__(self) -> None:
         self.phases: list[tuple[str, str, str]] = []
-        self.catalog = Catalog(10_000, lambda state, now, then: self.phases.append((state, str(now), str(then))))
+        self.catalog = Catalog(
+            10_000, lambda entry, now, then: self.phases.append((entry.record.id, str(now), str(then)))
+        )
         self.futures: dict[str, Future] = {}
 
     def segment(self, path: str) -> SegmentRecord:

@@ -258,7 +258,7 @@ def test_one_worker_is_enough_and_more_than_there_are_is_refused(lab: Any) -> No
 
 
 def test_a_budget_too_small_fails_by_name_and_leaves_the_lab_usable(make_lab: Any) -> None:
-    with make_lab(kv_budget="300 KiB", processes=False) as small:
+    with make_lab(kv_budget="40 KiB", processes=False) as small:
         run = small.run(tiny_review(), flow="text")
         with pytest.raises(NoRoom, match="free"):
             run.wait()

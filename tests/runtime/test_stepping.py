@@ -115,7 +115,7 @@ def test_played_at_a_speed_actions_come_one_by_one(frames_lab: Any) -> None:
         ("resume", "first"),
         ("first→", "third"),
         ("first→third", "third"),
-        (["merge", "second"], "second"),
+        (["resume", "second"], "first"),
     ],
 )
 def test_a_breakpoint_is_an_agent_an_operator_a_state_or_an_edge(frames_lab: Any, until: Any, agent: str) -> None:
