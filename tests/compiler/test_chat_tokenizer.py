@@ -78,11 +78,24 @@ def test_template_markers_in_texts_and_answers_stay_out_of_the_structure(chat, w
     assert sum(id_ in chat.control_ids for id_ in ids) == in_template
 
 
+DOCUMENT = "Keys and values of a prefix are the same for every question. " * 8
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_workload_compiles_without_a_warning_and_shares_its_document(chat, name):
-    document = "Keys and values of a prefix are the same for every question. " * 8
-    graph = compile_workflow(build(name, document), chat, max_positions=10**6)
-    assert graph.warnings == ()
+def test_every_workload_compiles_and_hands_states_on(chat, name):
+    graph = compile_workflow(build(name, DOCUMENT), chat, max_positions=10**6)
+    assert sum(edge.n_tokens for edge in graph.state_edges) > 0
+    # The sides of a debate have roles of their own, which stand before the document: that it is read twice is said.
+    assert ["role=" in warning for warning in graph.warnings] == ([True, True] if name == "debate" else [])
+
+
+@pytest.mark.parametrize("name", ["review", "rag"])
+def test_a_document_that_several_read_first_is_materialized(chat, name):
+    graph = compile_workflow(build(name, DOCUMENT), chat, max_positions=10**6)
     shared = [node for node in graph.nodes if node.kind == "materialize"]
-    assert any(n_ids(chat.text_ids(document)) <= node.known_tokens for node in shared)
-    assert graph.siblings
+    assert any(n_ids(chat.text_ids(DOCUMENT)) <= node.known_tokens for node in shared)
+
+
+@pytest.mark.parametrize("name", ["review", "fan-out", "tree"])
+def test_branches_of_one_state_are_siblings(chat, name):
+    assert compile_workflow(build(name, DOCUMENT), chat, max_positions=10**6).siblings

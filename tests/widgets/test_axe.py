@@ -66,7 +66,7 @@ def everything(shown: Any, look: Callable[[Any], None], n: int) -> None:
     look(shown.root)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", [True, False], ids=["page", "cell"])
 def test_an_exported_page(
     scheme: str, page: bool, small: Any, opened: Any, look: Callable[[Any], None], tmp_path: Path
@@ -75,7 +75,7 @@ def test_an_exported_page(
     everything(shown, look, small.events.num_rows)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_served_page(scheme: str, small: Any, opened: Any, look: Callable[[Any], None]) -> None:
     ready, found = threading.Event(), []
 

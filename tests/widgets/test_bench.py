@@ -59,6 +59,7 @@ def few(tmp_path: Path, opened: Any) -> Any:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_rows_that_are_missing_or_differ_are_lost(few: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved, shown = few
     n = saved.events.num_rows
@@ -73,6 +74,7 @@ def test_rows_that_are_missing_or_differ_are_lost(few: Any, tmp_path: Path, monk
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_slow_handler_is_seen_in_the_steps(few: Any) -> None:
     _, shown = few
     before = steps(shown, 1, 8, visible=10)
@@ -88,6 +90,7 @@ def test_a_slow_handler_is_seen_in_the_steps(few: Any) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_an_event_that_no_frame_shows_is_no_latency(few: Any) -> None:
     saved, shown = few
     n = saved.events.num_rows

@@ -131,7 +131,7 @@ DRAWN = """(() => { const marks = g.layers.find(l => l.table === 'marks'), f = g
 """Where different marks are drawn, in px."""
 
 
-@pytest.mark.parametrize("page", [False, True])
+@pytest.mark.parametrize("page", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_of_ten_thousand_states_a_page_is_shown_that_can_be_told_apart(page: bool, shown: Any, runs: Any) -> None:
     view, n = shown("huge", page=page), runs["huge"].events.num_rows
     starts = set()
@@ -246,7 +246,7 @@ def test_x_is_layer_or_time_and_both_only_grow(name: str, shown: Any, runs: Any)
     assert view.errors == []
 
 
-@pytest.mark.parametrize("mode", ["layer", "time", "chains"])
+@pytest.mark.parametrize("mode", ["layer", "time", pytest.param("chains", marks=pytest.mark.slow)])
 def test_what_comes_later_moves_nothing(mode: str, shown: Any, runs: Any) -> None:
     events = [event for _, event in events_of(runs["many"].events)]
     rows = RunRows()

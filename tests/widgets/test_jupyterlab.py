@@ -306,6 +306,10 @@ def test_keys_reach_the_run_and_none_reaches_jupyterlab(book: Any, lab_cell: str
     for key in keys:
         shown.page.keyboard.press(key)
     assert shown.js(n_cells) == before  # none of them was JupyterLab's
+    shown.bar("step").click()
+    for key in ("a", "b", "d", "d", "x", "m"):
+        shown.page.keyboard.press(key)
+    assert shown.js(n_cells) == before
     assert shown.js("panel => panel.content.widgets[2].model.type") == "code"
     live.root.focus()
     shown.page.keyboard.press("End")

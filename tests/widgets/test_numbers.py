@@ -275,7 +275,12 @@ def demo_run(smollm2: Path, kvlab_folders: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "which", ["tiny_run", "tiny_text", pytest.param("demo_run", marks=[pytest.mark.model, pytest.mark.slow])]
+    "which",
+    [
+        "tiny_run",
+        pytest.param("tiny_text", marks=pytest.mark.slow),
+        pytest.param("demo_run", marks=[pytest.mark.model, pytest.mark.slow]),
+    ],
 )
 def test_every_moment_is_the_stores(which: str, request: Any, opened: Any, tmp_path: Path) -> None:
     run = request.getfixturevalue(which)

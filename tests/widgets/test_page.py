@@ -70,8 +70,8 @@ def test_tables_say_what_the_store_says_at_that_moment(which: str, request: Any,
             :300
         ]
         assert [row[:5] for row in shown.rows("quality")] == [
-            [row["edge"], row["chosen"], row["actual_how"], seconds_text(_six(row["predicted_seconds"])),
-             seconds_text(_six(row["actual_seconds"]))]
+            [row["edge"], row["chosen"], row["actual_how"], seconds_text(row["predicted_seconds"]),
+             seconds_text(row["actual_seconds"])]
             for row in done
         ]  # fmt: skip
         finished = [row for row in world.rows["operators"] if row["finished_ns"] and row["started_ns"]]
@@ -80,10 +80,6 @@ def test_tables_say_what_the_store_says_at_that_moment(which: str, request: Any,
 
 def _told(shown: Any) -> set[str]:
     return {row[0] for row in shown.rows("memory") if row[4] != "–"}
-
-
-def _six(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def test_the_decision_is_the_stores(small: Any, opened: Any, page_of: Any) -> None:
@@ -101,9 +97,9 @@ def test_the_decision_is_the_stores(small: Any, opened: Any, page_of: Any) -> No
         chosen = next(cell for cell in cells if cell[0].endswith("✓"))
         assert chosen[0] == f"{row['chosen']} ✓"
         assert chosen[1] == row["worker"]
-        assert chosen[2] == seconds_text(_six(row["predicted_seconds"]))
+        assert chosen[2] == seconds_text(row["predicted_seconds"])
         assert cells[-1][0] == f"did {row['actual_how']}"
-        assert cells[-1][2] == seconds_text(_six(row["actual_seconds"]))
+        assert cells[-1][2] == seconds_text(row["actual_seconds"])
         excluded = {cell[-1] for cell in cells if cell[2] == "–"}
         assert excluded == {a["excluded"] for a in alternatives if a["excluded"]}
         shown.page.locator('[data-kv="table-decision"]').click()

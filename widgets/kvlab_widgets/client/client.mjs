@@ -199,12 +199,23 @@ class Client {
   }
   dress() {
     const bar = this.buttons;
-    if (!bar) return;
+    if (!bar || bar.dataset.lmSuppressShortcuts) return;
     bar.dataset.lmSuppressShortcuts = "true";
+    this.keepFocus(bar);
     bar.setAttribute("role", "toolbar");
     bar.setAttribute("aria-label", "The run");
     for (const [name, label] of [["speed", "Speed"], ["until", "Run to"], ["roads", "Alternative for the pending action"]])
       bar.querySelector(`.kvlab-run-${name} select`)?.setAttribute("aria-label", label);
+  }
+  // A button that is pressed is disabled while its action runs, and the focus falls to the notebook, whose keys delete
+  // cells: it goes to the inspector instead, where n, r and p do what the buttons do.
+  keepFocus(bar) {
+    let last = null;
+    const take = () => this.root.focus({ preventScroll: true });
+    bar.addEventListener("focusin", event => { last = event.target; });
+    bar.addEventListener("click", event => { if (event.detail && event.target.closest("button")) take(); });
+    new MutationObserver(() => { if (last?.disabled && [last, document.body].includes(document.activeElement)) take(); })
+      .observe(bar, { subtree: true, attributes: true, attributeFilter: ["disabled"] });
   }
   act(name) { this.dress(); this.buttons?.querySelector(`.kvlab-run-${name}:enabled`)?.click(); }
 

@@ -156,7 +156,7 @@ class DecisionView extends Panel {
     return [
       link && ["bandwidth", "bandwidth", step => ({ bandwidth: rateAt(step) }), step => rateText(link.rate * rateAt(step))],
       link && ["latency", "latency", step => ({ latency: secondsAt(step, link.t0, MOST.latency) - link.t0 }), step => seconds(secondsAt(step, link.t0, MOST.latency))],
-      on && ["queue", `queue ${on}`, step => ({ queue: secondsAt(step, queue, MOST.queue), on }), step => seconds(secondsAt(step, queue, MOST.queue))],
+      on && ["queue", "queue", step => ({ queue: secondsAt(step, queue, MOST.queue), on }), step => seconds(secondsAt(step, queue, MOST.queue))],
       Number.isFinite(perSecond) && ["prefill", "prefill", step => ({ prefill: rateAt(step) }), step => `${count(perSecond * rateAt(step))} tok/s`],
     ].filter(Boolean);
   }
