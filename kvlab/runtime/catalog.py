@@ -3,6 +3,8 @@
 The catalog is the client-side truth about ownership. It decides nothing and moves nothing; it counts references and lets
 a segment go when no living state has it in its path. Thread-safe; every method is short and does no I/O but releasing
 Dask futures, which only enqueues.
+
+One file a little over the usual length, because all of it changes the same counts under the same lock.
 """
 
 from __future__ import annotations
