@@ -174,7 +174,9 @@ while True:
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)], ids=["killed", "interrupted"]
+)
 def test_a_script_without_a_guard_works_in_an_event_loop_and_leaves_nothing_when_stopped(
     script: Callable[[str], Any], tmp_path: Path, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +214,7 @@ def refused_model(tiny_model_dir: str, tmp_path: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("processes", [True, False])
+@pytest.mark.parametrize("processes", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_model_that_workers_refuse_is_named_and_leaves_nothing(
     make_lab: Callable[..., Any], refused_model: str, processes: bool
 ) -> None:

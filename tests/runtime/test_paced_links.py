@@ -109,6 +109,7 @@ def test_workers_of_another_pace_are_refused(paced_lab: Any) -> None:
         kvlab.Lab(address, model=paced_lab.card.path, same_host="frames", progress=paced_lab.core.progress)
 
 
+@pytest.mark.slow
 def test_a_receiver_killed_in_a_paced_transfer_costs_time_and_no_answer(make_lab: Any, wide_model_dir: str) -> None:
     """32 KiB a token and 8 Mbit/s: the first report of what was sent comes seconds before the last byte."""
     with make_lab(model=wide_model_dir, **{**PACED, "link_rate": "8 Mbit/s"}) as lab:

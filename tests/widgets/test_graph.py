@@ -225,7 +225,7 @@ def _begun(run: Any) -> dict[str, float]:
     return began
 
 
-@pytest.mark.parametrize("name", ["demo", "many"])
+@pytest.mark.parametrize("name", ["demo", pytest.param("many", marks=pytest.mark.slow)])
 def test_x_is_layer_or_time_and_both_only_grow(name: str, shown: Any, runs: Any) -> None:
     view = shown(name)
     assert view.page.locator('[data-kv="layer"]').get_attribute("aria-pressed") == "true"
@@ -432,7 +432,7 @@ LABELS = """(() => { const pen = document.createElement('canvas').getContext('2d
     return { left, right: left + pen.measureText(d.text[i]).width, top: y - 7, bottom: y + 7, text: d.text[i] } }) })()"""
 
 
-@pytest.mark.parametrize("name", ["demo", "many"])
+@pytest.mark.parametrize("name", ["demo", pytest.param("many", marks=pytest.mark.slow)])
 def test_labels_of_states_never_overlap_and_stay_inside(name: str, shown: Any, runs: Any) -> None:
     view, n = shown(name), runs[name].events.num_rows
     frame = of_graph(view, "(({ left, right, top, bottom }) => ({ left, right, top, bottom }))(g.frame().bbox)")

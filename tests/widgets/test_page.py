@@ -30,7 +30,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return write
 
 
-@pytest.mark.parametrize("which", ["small", "large"])
+@pytest.mark.parametrize("which", ["small", pytest.param("large", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", [True, False])
 def test_it_opens_and_is_stepped_without_a_request_or_an_error(
     which: str, page: bool, request: Any, opened: Any, page_of: Any
@@ -46,7 +46,7 @@ def test_it_opens_and_is_stepped_without_a_request_or_an_error(
     assert shown.errors == []
 
 
-@pytest.mark.parametrize("which", ["small", "large"])
+@pytest.mark.parametrize("which", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_tables_say_what_the_store_says_at_that_moment(which: str, request: Any, opened: Any, page_of: Any) -> None:
     run = request.getfixturevalue(which)
     shown = opened(page_of(run, page=True))
