@@ -194,6 +194,12 @@ def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert tmp_path.name in capsys.readouterr().err
 
 
+def test_a_workflow_that_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "flow.yaml").write_bytes(b"\xff\xfe\x00name: x")
+    assert main(["run", str(tmp_path / "flow.yaml")]) == 2
+    assert "not UTF-8 text" in capsys.readouterr().err
+
+
 def test_a_context_for_a_file_that_has_its_own_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "flow.py").write_text("import kvlab\nwf = kvlab.Workflow('w')\n")
     (tmp_path / "text.txt").write_text("A text.")

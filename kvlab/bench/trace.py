@@ -42,7 +42,7 @@ def _request(number: int, line: str) -> tuple[float, Request]:
     try:
         told = json.loads(line)
         when, length, blocks = (told[name] for name in ("timestamp", "input_length", "hash_ids"))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidInput(f"line {number} is no request: {error!r}", hint=f"it wants {', '.join(FIELDS)}") from error
     if not _is_number(when) or not isinstance(length, int) or not isinstance(blocks, list):
         raise InvalidInput(f"line {number} has values of the wrong type", hint="two numbers and a list of ids")

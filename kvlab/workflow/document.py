@@ -47,7 +47,7 @@ def from_yaml(text: str) -> Workflow:
     """
     try:
         document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none; brackets without end
         raise InvalidInput(f"this is not YAML: {error}", hint=_EXAMPLE) from error
     told = _mapping("a workflow", document, KEYS)
     workflow = Workflow(told.get("name"))  # type: ignore[arg-type]  # it checks what it is given

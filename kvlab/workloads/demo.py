@@ -28,15 +28,19 @@ def read_context(path: Path | None) -> str | None:
     """
     if path is None:
         return None
+    text = _text_of(path)
+    if not text.strip():
+        raise InvalidInput(f"{path} is empty", hint="--context wants a file with text in it")
+    return text
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InvalidInput(
             f"{path} is not UTF-8 text: {error.reason} at byte {error.start}", hint="save it as UTF-8"
         ) from error
-    if not text.strip():
-        raise InvalidInput(f"{path} is empty", hint="--context wants a file with text in it")
-    return text
 
 
 def run_demo(
@@ -130,7 +134,7 @@ def workflow_named(name: str, context: Path | None, parameters: Mapping[str, int
     path = Path(name)
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}", hint="a workload's name, or a .py or .yaml file with a workflow")
-    return _from_python(path) if path.suffix == ".py" else Workflow.from_yaml(path.read_text(encoding="utf-8"))
+    return _from_python(path) if path.suffix == ".py" else Workflow.from_yaml(_text_of(path))
 
 
 def _from_python(path: Path) -> Workflow:

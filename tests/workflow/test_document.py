@@ -35,6 +35,8 @@ def test_everything_comes_back() -> None:
         ("", "must be a mapping"),
         ("- a", "must be a mapping"),
         ("a: [", "not YAML"),
+        ("a: 2024-99-99", "not YAML"),
+        ("a: " + "[" * 100_000, "not YAML"),
         ("name: x", "agents:"),
         ("name: x\nagents: []", "agents:"),
         ("name: x\nagent: []", "unknown key 'agent'"),
