@@ -31,7 +31,8 @@ def test_a_trace_is_read_in_the_order_of_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["{", "[" * 100_000, "[]", "3", "{}", {**LINE, "hash_ids": 3}, {**LINE, "hash_ids": ["a", "b"]}, {**LINE, "hash_ids": [1, 1]},
+    ["{", "[" * 100_000, "[]", "3", "{}", {**LINE, "hash_ids": 3}, {**LINE, "hash_ids": ["a", "b"]},
+     {**LINE, "hash_ids": [1, 1]},
      {**LINE, "input_length": 2000}, {**LINE, "input_length": 0}, {**LINE, "timestamp": None}, {**LINE, "input_length": True}],
 )  # fmt: skip
 def test_a_line_of_another_kind_is_refused_by_number(line: object, tmp_path: Path) -> None:
