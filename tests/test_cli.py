@@ -194,6 +194,12 @@ def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert tmp_path.name in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:8786", "tcp://host", "tcp://host:99999", ""])
+def test_a_worker_wants_the_whole_address_of_a_scheduler(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", address, "--model-path", "/nowhere"]) == 2
+    assert "is not the address of a scheduler" in capsys.readouterr().err
+
+
 def test_a_workflow_that_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "flow.yaml").write_bytes(b"\xff\xfe\x00name: x")
     assert main(["run", str(tmp_path / "flow.yaml")]) == 2
