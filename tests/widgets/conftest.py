@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import kvlab
+from kvlab.config import CACHE_VARIABLE, cache_dir
 
 HERE = Path(__file__).parent
 READY_MS = 15_000
@@ -30,9 +32,41 @@ def _module(name: str, path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def jupyter_server() -> ModuleType:
-    """A real JupyterLab."""
-    return _module("kvlab_tests_jupyter_server", HERE / "jupyter_server.py")
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Address and folder of a JupyterLab of its own home; models and calibrations are the person's."""
+    from kvlab_widgets.bench.jupyter import serving
+
+    home = tmp_path_factory.mktemp("home")
+    where = os.pathsep.join(str(path) for path in (HERE.parents[1], HERE.parents[1] / "widgets"))
+    with serving(home, PYTHONPATH=where, **{CACHE_VARIABLE: str(cache_dir())}) as base:
+        yield base, home
+
+
+@pytest.fixture
+def book(jupyter: tuple[str, Path], browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """``book(*cells)`` or ``book(path)``: a notebook, open.
+
+    At the end nothing may have left this machine, and nothing may have gone wrong.
+    """
+    base, home = jupyter
+    books = _module("kvlab_tests_jupyter_book", HERE / "jupyter_book.py")
+    made: list[Any] = []
+
+    def show(*cells: str | Path) -> Any:
+        name = f"{request.node.name}-{time.time_ns()}"
+        if isinstance(cells[0], Path):
+            shutil.copy(cells[0], home / f"{name}.ipynb")
+        else:
+            books.write_notebook(home / f"{name}.ipynb", list(cells))
+        made.append(books.Book(browser, base, name))
+        return made[-1]
+
+    yield show
+    for one in made:
+        one.js("async panel => { await panel.sessionContext.shutdown(); return 1 }")
+        one.context.close()
+        assert one.foreign == []
+        assert one.errors == []
 
 
 @pytest.fixture(scope="session")

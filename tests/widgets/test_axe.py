@@ -98,28 +98,12 @@ def test_a_served_page(scheme: str, small: Any, opened: Any, look: Callable[[Any
 
 
 @pytest.mark.slow
-def test_a_cell_of_jupyterlab(
-    jupyter_server: Any, browser: Any, small: Any, look: Callable[[Any], None], tmp_path: Path
-) -> None:
-    import nbformat
-
-    cells = [f"import kvlab\nkvlab.open_run({str(small.path)!r}).inspect()"]
-    book = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source) for source in cells],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(book, tmp_path / "look.ipynb")
-    with (
-        jupyter_server.serving(tmp_path, "look.ipynb") as url,
-        jupyter_server.page_of(browser, url) as page,
-    ):
-        jupyter_server.run_cell(page, 0)
-        root = page.frame_locator('iframe[title="kvlab inspector"]').locator(f'{INSPECTOR}[data-kv-ready="1"]')
-        root.wait_for(timeout=30_000)
-        for theme in ("JupyterLab Light", "JupyterLab Dark"):
-            page.evaluate(
-                "name => jupyterapp.commands.execute('apputils:change-theme', { theme: name }).then(() => 1)", theme
-            )
-            page.wait_for_timeout(500)
-            assert root.get_attribute("data-kv-theme") == ("dark" if "Dark" in theme else "light")
-            look(root)
+def test_a_cell_of_jupyterlab(book: Any, small: Any, look: Callable[[Any], None]) -> None:
+    shown = book(f"import kvlab\nkvlab.open_run({str(small.path)!r}).inspect()")
+    shown.run(0)
+    root = shown.frame().locator(INSPECTOR)
+    for theme in ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Light"):
+        shown.wear(theme)
+        shown.page.wait_for_timeout(500)
+        assert root.get_attribute("data-kv-theme") == ("dark" if "Dark" in theme else "light")
+        look(root)

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +12,7 @@ import pytest
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
 HERE = Path(__file__).parent
-INSPECTOR = '[data-kv="inspector"]'
 BAR = ".kvlab-run"
-HERE_ONLY = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
 
 RECORDED = f"""
 import sys, threading, time
@@ -58,173 +49,6 @@ while not run.over and time.monotonic() < began + 120:
 time.sleep(15)
 """
 EDGES = 'print(*[(e["target"], e["actual_how"], e["worker"], e["policy"]) for e in run.tables["edges"].to_pylist()], sep="\\n")'
-
-
-class Book:
-    """A notebook in JupyterLab, open in a tab of its own, its kernel idle."""
-
-    def __init__(self, browser: Any, base: str, home: Path, name: str, cells: list[str]) -> None:
-        import nbformat
-
-        book = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(source) for source in cells],
-            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-        )
-        nbformat.write(book, home / f"{name}.ipynb")
-        self.context = browser.new_context(viewport={"width": 1280, "height": 800})
-        self.page = self.context.new_page()
-        self.requests: list[str] = []
-        self.errors: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.goto(f"{base}/lab/workspaces/{name}/tree/{name}.ipynb")
-        self.idle()
-
-    def js(self, code: str, arg: Any = None) -> Any:
-        """What ``code``, a function of (notebook panel, arg), returns."""
-        return self.page.evaluate(f"arg => (({code})(jupyterapp.shell.currentWidget, arg))", arg)
-
-    def wait(self, code: str, arg: Any = None, seconds: float = 60) -> None:
-        """Until ``code``, a function of (notebook panel, arg), is true."""
-        told = (
-            f"arg => {{ const panel = window.jupyterapp?.shell?.currentWidget; return panel && ({code})(panel, arg) }}"
-        )
-        self.page.wait_for_function(told, arg=arg, timeout=seconds * 1e3)
-
-    def idle(self) -> None:
-        """Until the kernel has nothing to do."""
-        self.wait("panel => panel.sessionContext?.session?.kernel?.status === 'idle'", seconds=90)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a cell runs."""
-        return bool(self.js("panel => panel.content.widgets.some(cell => cell.model.executionState === 'running')"))
-
-    def run(self, *indices: int, wait: bool = True) -> None:
-        """Run cells, and wait until each is done."""
-        for index in indices:
-            run = """(panel, i) => { panel.content.activeCellIndex = i; panel.content.deselectAll();
-                     jupyterapp.commands.execute('notebook:run-cell'); return 1 }"""
-            done = """(panel, i) => { const model = panel.content.widgets[i].model;
-                      return model.executionState === 'idle' && model.executionCount }"""
-            begun = """(panel, i) => panel.content.widgets[i].model.executionState === 'running'"""
-            self.js(run, index)
-            self.wait(done if wait else begun, index)
-
-    def printed(self, index: int) -> str:
-        """What a cell has printed."""
-        return str(
-            self.js(
-                "(panel, i) => panel.content.widgets[i].model.outputs.toJSON().map(o => o.text ?? '').join('')", index
-            )
-        )
-
-    def frame(self) -> Any:
-        """The static copy, once it is there and ready."""
-        frame = self.page.frame_locator('iframe[title="kvlab inspector"]')
-        frame.locator(f'{INSPECTOR}[data-kv-ready="1"]').wait_for(timeout=30_000)
-        return frame
-
-    def inspector(self, nth: int = 0) -> Inspected:
-        """The live inspector, once it is ready."""
-        return Inspected(self, nth)
-
-    def bar(self, name: str) -> Any:
-        """A part of the run's buttons."""
-        part = self.page.locator(f"{BAR}-{name}")
-        return part.locator("select") if name in ("speed", "until", "roads") else part
-
-    def pending(self, text: str, seconds: float = 30) -> str:
-        """What the run's bar says, once it contains ``text``."""
-        told = self.page.locator(f"{BAR} [data-kv=run-status]", has_text=text)
-        told.wait_for(timeout=seconds * 1e3)
-        return str(told.inner_text())
-
-    @property
-    def foreign(self) -> list[str]:
-        """Requests that left this machine."""
-        return [url for url in self.requests if not url.startswith(HERE_ONLY)]
-
-
-class Inspected:
-    """A live inspector in a notebook. Panel's shadow roots hide it from ``document.querySelector``."""
-
-    def __init__(self, book: Book, nth: int) -> None:
-        self.book = book
-        self.root = book.page.locator(f'{INSPECTOR}[data-kv-ready="1"]').nth(nth)
-        self.root.wait_for(timeout=30_000)
-
-    def js(self, code: str) -> Any:
-        """What ``code``, a function of the client, returns."""
-        return self.root.evaluate(f"root => ({code})(root.kvlab)")
-
-    def until(self, code: str, seconds: float = 30) -> None:
-        """Until ``code``, a function of the client, is true."""
-        end = time.monotonic() + seconds
-        while not self.js(code):
-            assert time.monotonic() < end, (code, self.seen)
-            self.book.page.wait_for_timeout(50)
-
-    def says(self, name: str) -> str:
-        """Text of the element ``data-kv=name``."""
-        return str(self.root.locator(f'[data-kv="{name}"]').first.inner_text())
-
-    @property
-    def seen(self) -> dict[str, Any]:
-        """Where it is."""
-        told = "c => ({k: c.k, n: c.store.n, selected: c.root.dataset.kvSelected ?? ''})"
-        return dict(self.js(told))
-
-
-@pytest.fixture(scope="module")
-def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """Address and folder of a JupyterLab of its own home."""
-    home = tmp_path_factory.mktemp("home")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    where = os.pathsep.join(str(path) for path in (HERE.parents[1], HERE.parents[1] / "widgets"))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER_")}
-    environment |= {"HOME": str(home), "PYTHONPATH": where, "JUPYTER_PLATFORM_DIRS": "0"}
-    command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=",
-        "--ServerApp.port_retries=0", f"--ServerApp.root_dir={home}", "--LabApp.expose_app_in_browser=True",
-        "--allow-root", "--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]  # fmt: skip
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, cwd=home, stdout=log, stderr=log)
-    base = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"{base}/api", timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, (home / "log").read_text()
-                time.sleep(0.2)
-        yield base, home
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-@pytest.fixture
-def book(jupyter: tuple[str, Path], browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Book]]:
-    """``book(*cells)``: a notebook, open. At the end nothing may have left this machine, and nothing may have gone wrong."""
-    base, home = jupyter
-    made: list[Book] = []
-
-    def show(*cells: str) -> Book:
-        made.append(Book(browser, base, home, f"{request.node.name}-{time.time_ns()}", list(cells)))
-        return made[-1]
-
-    yield show
-    for one in made:
-        shutdown = "async panel => { await panel.sessionContext.shutdown(); return 1 }"
-        one.js(shutdown)
-        one.context.close()
-        assert one.foreign == []
-        assert one.errors == []
 
 
 @pytest.fixture
@@ -405,12 +229,8 @@ def test_it_wears_jupyterlabs_dark_theme(book: Any, lab_cell: str) -> None:
     shown.run(0, 1, 2)
     live = shown.inspector()
     assert live.root.get_attribute("data-kv-theme") == "light"
-    shown.page.evaluate(
-        "async () => { await jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}) }"
-    )
+    shown.wear("JupyterLab Dark")
     live.until("c => c.root.dataset.kvTheme === 'dark'")
     shown.pending("next: prefill of")
-    shown.page.evaluate(
-        "async () => { await jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'}) }"
-    )
+    shown.wear("JupyterLab Light")
     live.until("c => c.root.dataset.kvTheme === 'light'")

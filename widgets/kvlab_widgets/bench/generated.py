@@ -6,9 +6,18 @@ Only views are tried on it. What it says about time is drawn by chance, so nothi
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kvlab.cost.decide import decide
+from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
+from kvlab.cost.roads import Alternative, roads_for
+from kvlab.cost.seen import seen
+from kvlab.cost.world import Edge, Piece, View, WorkerView
+from kvlab.runtime.turns import describe_alternative
 from kvlab.store.events import Event, Kind
 from kvlab.store.runs import new_run_folder
 
@@ -16,11 +25,27 @@ START_NS = 1_700_000_000_000_000_000
 PER_TOKEN = 46_080
 AGENTS = ("planner", "reader-1", "reader-2", "reader-3", "critic-1", "critic-2", "coder", "tester", "memory", "summary",
           "judge", "editor")  # fmt: skip
-HOWS = ("in place", "map", "transfer", "recompute", "hybrid", "corrected")
-COST = {
-    "prefill": {"a": 0.012, "b": 0.00032, "c": 1.6e-8, "threads": 2},
-    "frames": {"t0": 0.004, "bytes_per_second": 1.4e8, "cold": 0.0},
-}
+COST = CostModel(
+    PrefillCurve(0.012, 0.00032, 1.6e-8, 2),
+    DecodeCurve(0.03),
+    Link(0.004, 1.4e8),
+    map_seconds=0.002,
+    task_seconds=0.004,
+)
+THREADS = 2
+NEW_TOKENS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A policy that takes the road it is told to take, so that a run has all kinds of decisions."""
+
+    wanted: Alternative
+    name: str = "drawn"
+
+    def allowed(self, edge: Edge, ranked: Sequence[Alternative]) -> Sequence[Alternative]:  # noqa: ARG002 - a policy
+        """The one road."""
+        return [one for one in ranked if one == self.wanted]
 
 
 class Teller:
@@ -40,10 +65,15 @@ class Teller:
 
 def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int = 240, seed: int = 3) -> list[Event]:
     """Events of a run of ``n_states`` states, of which about ``alive`` are resident at a time."""
+    return list(_events(n_states, agents, workers, alive, seed))
+
+
+@lru_cache(maxsize=4)
+def _events(n_states: int, agents: int, workers: int, alive: int, seed: int) -> tuple[Event, ...]:
     chance, teller = random.Random(seed), Teller()  # noqa: S311  the same run every time
     names = [AGENTS[i] if i < len(AGENTS) else f"agent-{i}" for i in range(agents)]
     places = [f"w{i}" for i in range(workers)]
-    detail = {"name": "generated", "flow": "state", "lab": {"workers": places, "cost": COST}, "policy": "cheapest",
+    detail = {"name": "generated", "flow": "state", "lab": {"workers": places, "cost": COST.as_dict()}, "policy": "cheapest",
               "config": {"bytes_per_token": PER_TOKEN, "dtype": "float32"}}  # fmt: skip
     teller.tell(Kind.RUN_STARTED, detail=detail)
     for place in places:
@@ -97,47 +127,35 @@ def make_events(n_states: int, *, agents: int = 12, workers: int = 4, alive: int
             )
             teller.tell(Kind.STATE_PHASE, state=f"s{gone}", detail={"now": "evictable", "then": "evicted"})
     teller.tell(Kind.RUN_FINISHED, detail={"status": "done", "error": None})
-    return teller.events
+    return tuple(teller.events)
 
 
 def _decide(
     teller: Teller, chance: random.Random, source: int, target: int, agent: str, n_tokens: int, home: str, worker: str,
     places: list[str],
 ) -> None:  # fmt: skip
-    nbytes = n_tokens * PER_TOKEN
-    base = {"queue": round(chance.expovariate(20), 4), "overhead": 0.008}
-    rows = []
-    for place in places:
-        prefill = 0.012 + 0.00032 * n_tokens
-        if place == home:
-            rows.append(("in place", place, {**base, "resume": 0.02}, 0, 0))
-        else:
-            rows.append(
-                ("transfer", place, {**base, "transfer": 0.004 + nbytes / 1.4e8, "resume": 0.02}, nbytes, n_tokens)
-            )
-            half = {"transfer": 0.004 + nbytes / 2.8e8, "prefill": prefill / 2, "overlap": -prefill / 3}
-            rows.append(("hybrid", place, {**base, **half, "resume": 0.02}, nbytes // 2, n_tokens))
-        rows.append(("recompute", place, {**base, "prefill": prefill, "resume": 0.02}, 0, n_tokens))
-    here = [row for row in rows if row[1] == worker]
-    how, _, terms, moved, _ = chance.choice(here)
-    seconds = sum(terms.values())
-    alternatives = [
-        {"how": name, "worker": place, "seconds": sum(told.values()), "terms": told, "nbytes": size,
-         "missing_tokens": missing, "excluded": None}
-        for name, place, told, size, missing in rows
-    ]  # fmt: skip
-    edge = f"s{source}→s{target}"
-    teller.tell(
-        Kind.DECISION, edge=edge, agent=agent, n_tokens=n_tokens,
-        detail={"source": f"s{source}", "target": f"s{target}", "n_tokens": n_tokens, "alternatives": alternatives,
-                "chosen": how, "worker": worker, "reason": f"{how} on {worker}: {seconds:.2f} s predicted",
-                "policy": "cheapest"},
+    path = (Piece(f"seg-{source}", n_tokens, n_tokens * PER_TOKEN),)
+    workers = tuple(
+        WorkerView(
+            place, "ab"[2 * number // len(places)], frozenset({f"seg-{source}"} if place == home else ()),
+            round(chance.expovariate(20), 4), THREADS,
+        )
+        for number, place in enumerate(places)
     )  # fmt: skip
-    did = how if chance.random() < 0.95 else "recompute"
-    took = seconds * chance.lognormvariate(0, 0.15)
-    detail = {"how": did, "worker": worker, "nbytes": moved if did == how else 0, "terms": {"overhead": took},
-              "because": None if did == how else "it did not come in time"}  # fmt: skip
-    teller.tell(Kind.DECISION_ACTUAL, edge=edge, agent=agent, seconds=took, detail=detail)
+    asked, view = Edge(f"s{source}→s{target}", f"s{source}", f"s{target}", path, NEW_TOKENS), View(workers, COST)
+    road = chance.choice([one for one in roads_for(asked, view) if one.worker == worker and one.excluded is None])
+    decision = decide(asked, view, Drawn(road))
+    teller.tell(
+        Kind.DECISION, edge=asked.id, agent=agent, n_tokens=n_tokens,
+        detail={"source": asked.source, "target": asked.target, "n_tokens": n_tokens,
+                "alternatives": [describe_alternative(one) for one in decision.alternatives], "chosen": road.how,
+                "worker": worker, "reason": decision.reason, "policy": decision.policy, "seen": seen(decision)},
+    )  # fmt: skip
+    did = road.how if chance.random() < 0.95 else "recompute"
+    took = road.seconds * chance.lognormvariate(0, 0.15)
+    detail = {"how": did, "worker": worker, "nbytes": road.nbytes if did == road.how else 0, "terms": {"overhead": took},
+              "because": None if did == road.how else "it did not come in time"}  # fmt: skip
+    teller.tell(Kind.DECISION_ACTUAL, edge=asked.id, agent=agent, seconds=took, detail=detail)
 
 
 def _work(

@@ -138,8 +138,8 @@ def _following_on_a_page(browser: Any, folder: Path, sizes: Sizes) -> Metrics:
     before = len(make_events(sizes.states)) - sizes.rounds * sizes.slow_events
     late, cpu = [], []
     with talker() as speaking:
-        # More states than asked for: there must be something to tell at the fast pace too.
-        states = sizes.states + sizes.fast_events // 8
+        # More states than asked for, so that there is something to tell at the fast pace too: a state is 8 events and more.
+        states = sizes.states + sizes.fast_events // 6
         run = SpokenRun(speaking, folder, states, before)
         with served(browser, run.path, folder / "log", viewport=VIEWPORT) as (process, shown):
             for _ in range(sizes.rounds):

@@ -73,8 +73,47 @@ class Notebook:
 
 
 @contextmanager
+def serving(home: Path, **environment: str) -> Iterator[str]:
+    """A JupyterLab with ``home`` as its home and root, on loopback, without a token; ends with the block.
+
+    Yields
+    ------
+    str
+        Its address.
+
+    Raises
+    ------
+    KVLabError
+        If it does not answer.
+    """
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER_")}
+    own = {
+        "HOME": str(home), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "JUPYTER_PLATFORM_DIRS": "0",
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", f"--ip={HOST}", f"--port={port}", "--allow-root",
+        "--IdentityProvider.token=", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={home}",
+        "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]  # fmt: skip
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603  ourselves
+            command, env={**kept, **own, **environment}, cwd=home, stdout=log, stderr=log
+        )
+    try:
+        _wait_for(process, f"http://{HOST}:{port}/api", home / "log")
+        yield f"http://{HOST}:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextmanager
 def notebook(browser: Any, home: Path, cells: Sequence[str]) -> Iterator[Notebook]:
-    """Start JupyterLab with ``home`` as its home and root, and open a notebook of ``cells``.
+    """Start JupyterLab in ``home``, and open a notebook of ``cells``.
 
     Raises
     ------
@@ -91,24 +130,10 @@ def notebook(browser: Any, home: Path, cells: Sequence[str]) -> Iterator[Noteboo
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     )
     nbformat.write(written, home / NOTEBOOK)
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = free.getsockname()[1]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER_")}
-    environment = {**kept, "HOME": str(home), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", f"--ip={HOST}", f"--port={port}", "--allow-root",
-        "--IdentityProvider.token=", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={home}",
-        "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]  # fmt: skip
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, cwd=home, stdout=log, stderr=log)  # noqa: S603
-    try:
-        _wait_for(process, f"http://{HOST}:{port}/api", home / "log")
+    with serving(home) as base:
         context = browser.new_context(viewport=VIEWPORT)
         page = context.new_page()
-        page.goto(f"http://{HOST}:{port}/lab/tree/{NOTEBOOK}")
+        page.goto(f"{base}/lab/tree/{NOTEBOOK}")
         page.wait_for_function(
             f"() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel && {_KERNEL}.status === 'idle'",
             timeout=READY_MS,
@@ -117,9 +142,6 @@ def notebook(browser: Any, home: Path, cells: Sequence[str]) -> Iterator[Noteboo
         page.evaluate("() => { jupyterapp.shell.collapseLeft(); return 1 }")
         yield Notebook(page)
         context.close()
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def _wait_for(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

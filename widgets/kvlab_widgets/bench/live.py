@@ -21,6 +21,7 @@ from kvlab.runtime.recording import RunRecorder
 from kvlab.runtime.reporting import TOPIC, Reporter
 from kvlab.store.events import Event
 from kvlab.store.runs import new_run_folder
+from kvlab_widgets.bench.browser import require
 from kvlab_widgets.bench.generated import make_events
 
 _STAMPED = ("kind", "time_ns", "source", "source_seq")
@@ -99,8 +100,15 @@ class SpokenRun:
         return self._recorder.follow(follower)
 
     def say(self, n_events: int, per_second: float) -> Any:
-        """Let the worker say the next ``n_events``; returns Dask's future of their number."""
+        """Let the worker say the next ``n_events``; returns Dask's future of their number.
+
+        Raises
+        ------
+        KVLabError
+            If the run has not so many more.
+        """
         first, self.said = self.said, self.said + n_events
+        require(self.said <= len(make_events(self._n_states)), "a run has fewer events than it should say", n=self.said)
         return self._talker.client.submit(say, self._key, self._n_states, first, n_events, per_second, pure=False)
 
     def end(self) -> None:
