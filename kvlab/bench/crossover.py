@@ -3,7 +3,7 @@
 States lie on one worker, and their edges go to the other: moved whole, computed again, half of each, and as kvlab decides.
 The links are paced by the sender, which sends real frames, or, as root, shaped by the kernel between two hosts made of
 network namespaces (:mod:`kvlab.bench.crossover_links`). Each cell is a length of context, a link and a number of edges at
-once; the arms of all links are run in turn, who goes first changes, and the median of the rounds counts.
+once; the arms of all links are run in turn (:mod:`kvlab.bench.crossover_rounds`), and the median of the rounds counts.
 The time is that of a person: from asking for all answers to having the first token of each.
 """
 
@@ -14,14 +14,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kvlab.bench.crossover_links import Link, Taken, paced, shaped
+from kvlab.bench.crossover_rounds import Took, round_of
 from kvlab.bench.namespaces import why_not
 from kvlab.bench.summary import Metric, environment, measured, summary, write_summary
 from kvlab.errors import InvalidInput
@@ -208,43 +207,20 @@ def _cells(
     for n_tokens in plan.contexts:
         with tempfile.TemporaryDirectory(prefix="kvlab-crossover-") as folder:
             costs = {name: link.prepare(n_tokens, max(plan.edges), folder) for name, link in links.items()}
+        took: Took = {}
         for n_edges in plan.edges:
             arms = {name: {arm: Arm() for arm in ARMS} for name in links}
             for number in range(plan.rounds):
-                _round(links, arms, n_edges, number, plan.rounds)
-            for name, taken in arms.items():
-                cell = Cell(n_tokens, name, n_edges, rates[name], costs[name], taken)
+                for name, how, taken in round_of(links, n_edges, number, took):
+                    arms[name][how].add(taken)
+                told = [((name, how), arm.seconds) for name, of in arms.items() for how, arm in of.items()]
+                took = {arm: [one / n_edges for one in seconds] for arm, seconds in told}
+            for name, measured_arms in arms.items():
+                cell = Cell(n_tokens, name, n_edges, rates[name], costs[name], measured_arms)
                 over = "as fast as it goes" if cell.rate_bits is None else f"{cell.rate_bits / 1e6:.0f} Mbit/s"
-                told = ", ".join(f"{how} {arm.median:.2f}" for how, arm in taken.items())
-                say(f"{n_tokens} tokens, {over}, {n_edges} at once: {told} s; chosen {cell.chosen}")
+                medians = ", ".join(f"{how} {arm.median:.2f}" for how, arm in cell.arms.items())
+                say(f"{n_tokens} tokens, {over}, {n_edges} at once: {medians} s; chosen {cell.chosen}")
                 yield cell
-
-
-def _round(
-    links: Mapping[float | None, Link], arms: Mapping[float | None, dict[str, Arm]], n_edges: int, number: int, of: int
-) -> None:
-    """Run the arms of all links in turn.
-
-    To compute again crosses no link, so it is run once, by another link's workers each time, and counts for all. To move
-    a whole state over a slow link is to wait, so the slow links carry theirs at the same time, each its own.
-    """
-    names, slow = list(links), [name for name in links if name is not None]
-
-    def run(name: float | None, how: str) -> None:
-        taken = links[name].take(n_edges, None if how == "ours" else how)
-        for counts in names if how == "recompute" else [name]:
-            arms[counts][how].add(taken)
-
-    def carry() -> None:
-        with ThreadPoolExecutor(len(slow)) as pool:
-            list(pool.map(lambda name: run(name, "transfer"), slow))
-
-    turns: list[Callable[[], None]] = [partial(run, names[number % len(names)], "recompute"), carry]
-    turns += [partial(run, name, "transfer") for name in names if name not in slow]
-    turns += [partial(run, name, how) for name in names for how in ("hybrid", "ours")]
-    first = number * len(turns) // of
-    for turn in turns[first:] + turns[:first]:
-        turn()
 
 
 def _mean(values: Sequence[float]) -> Metric:

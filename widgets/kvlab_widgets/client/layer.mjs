@@ -1,6 +1,6 @@
 // Rows up to the cursor, in two renderers: the base holds what is old and is redrawn seldom, the twin on the overlay
 // holds what was born since. Bokeh redraws only the overlay's canvas when only the twin changes.
-const REDRAW = 48; // events between two redraws of a base
+const REDRAW = 160, BEHIND = 32; // events that a twin holds at most, and how far behind the cursor a base is drawn, for steps back
 
 class Layer {
   constructor(told, data) {
@@ -26,7 +26,7 @@ class Layer {
     const { born } = this.data;
     if (!again && before >= 0 && upper(born, before) === upper(born, now)) return;
     if (again || this.drawn < 0 || now < this.drawn || now - this.drawn > REDRAW) {
-      this.drawn = now < this.drawn ? Math.max(0, now - (REDRAW >> 1)) : now;
+      this.drawn = Math.max(0, now - BEHIND);
       this.base.indices = this.rows(-1, this.drawn);
     }
     this.fresh.indices = this.rows(this.drawn, now);

@@ -1,4 +1,6 @@
 const KINDS_OF_COPY = ["computed", "received", "mapped"];
+const BINS = 300; // parts of the time axis: fewer than it has pixels, so that a long run costs no more to draw than a short one
+const whole = parts => parts.reduce((sum, part) => sum + part, 0);
 
 class MemoryView extends Panel {
   get legend() {
@@ -14,33 +16,47 @@ class MemoryView extends Panel {
       this.bars.left[0].major_label_overrides = new Map(workers.map((worker, i) => [-i, worker.length > 9 ? `${worker.slice(0, 8)}…` : worker]));
       between(this.bars.y_range, -Math.max(1, workers.length) + 0.4, 0.6);
     }
-    this.totals ??= { upto: 0, held: new Map(), now: [0, 0, 0], rows: { t: [], ...Object.fromEntries(KINDS_OF_COPY.flatMap(k => [[`${k}0`, []], [`${k}1`, []]])) }, most: 0, mostOf: 0 };
+    this.totals ??= { held: new Map(), t: [], sums: [], most: 0, mostOf: 0 };
     const all = this.totals;
-    if (all.upto > m.born.length) { this.totals = undefined; this.drawnTo = -1; return this.reshape(); }
-    for (; all.upto < m.born.length; all.upto++) {
-      const i = all.upto, was = all.held.get(m.worker[i]) ?? [0, 0, 0], is = KINDS_OF_COPY.map(kind => m[kind][i]);
+    if (all.t.length > m.born.length) { this.totals = undefined; this.drawnTo = ""; return this.reshape(); }
+    for (let i = all.t.length; i < m.born.length; i++) {
+      const was = all.held.get(m.worker[i]) ?? [0, 0, 0], is = KINDS_OF_COPY.map(kind => m[kind][i]), sums = (all.sums.at(-1) ?? [0, 0, 0]).map((sum, j) => sum + is[j] - was[j]);
       all.held.set(m.worker[i], is);
-      all.now = all.now.map((sum, j) => sum + is[j] - was[j]);
-      all.rows.t.push(m.t[i]);
-      let base = 0;
-      KINDS_OF_COPY.forEach((kind, j) => { all.rows[`${kind}0`].push(base); base += all.now[j]; all.rows[`${kind}1`].push(base); });
-      all.most = Math.max(all.most, base);
-      all.mostOf = Math.max(all.mostOf, is[0] + is[1] + is[2], m.measured[i]);
+      all.t.push(m.t[i]); all.sums.push(sums);
+      all.most = Math.max(all.most, whole(sums));
+      all.mostOf = Math.max(all.mostOf, whole(is), m.measured[i]);
     }
-    const ticks = top => [0, 0.25, 0.5, 0.75, 1].map(part => part * top);
-    const set = (range, axis, top) => { if (range.end !== top) { range.setv({ start: 0, end: top * 1.04 }); axis.ticker.ticks = ticks(top); } };
-    set(this.bars.x_range, this.bars.below[0], roundBytes(all.mostOf || 1));
-    const top = roundBytes(all.most || 1);
-    between(this.total.y_range, 0, top * 1.02);
-    this.total.left[0].ticker.ticks = [0, top / 2, top];
-    const end = m.t.at(-1) ?? 0;
-    between(this.total.x_range, 0, this.client.running ? round125(Math.max(1, end)) : end * 1.02 || 1);
-    if (this.drawnTo !== m.born.length) {
-      this.drawnTo = m.born.length;
-      const rows = Object.fromEntries(Object.entries(all.rows).map(([name, column]) => [name, [...column, column.at(-1) ?? 0]]));
-      if (m.born.length) rows.t[rows.t.length - 1] = this.total.x_range.end;
-      fill(this.over, m.born.length ? rows : Object.fromEntries(Object.keys(rows).map(name => [name, [0, 0]])));
+    const upTo = (range, { ticker }, top, room, parts) => {
+      if (range.end === top * room) return;
+      range.setv({ start: 0, end: top * room });
+      ticker.ticks = parts.map(part => part * top);
+    };
+    upTo(this.bars.x_range, this.bars.below[0], roundBytes(all.mostOf || 1), 1.04, [0, 0.25, 0.5, 0.75, 1]);
+    upTo(this.total.y_range, this.total.left[0], roundBytes(all.most || 1), 1.02, [0, 0.5, 1]);
+    const last = m.t.at(-1) ?? 0, end = this.client.running ? round125(Math.max(1, last)) : last * 1.02 || 1;
+    between(this.total.x_range, 0, end);
+    const drawn = `${m.born.length},${end}`;
+    if (this.drawnTo !== drawn) { this.drawnTo = drawn; fill(this.over, this.occupancy(end)); }
+  }
+  // Of each part of the time until `end` its fullest moment and its last one: no peak is lost, and what stays is right.
+  occupancy(end) {
+    const { t, sums } = this.totals, shown = [];
+    for (let i = 0; i < t.length;) {
+      const bin = Math.floor(t[i] / end * BINS);
+      let fullest = i;
+      for (; i < t.length && Math.floor(t[i] / end * BINS) <= bin; i++) if (whole(sums[i]) > whole(sums[fullest])) fullest = i;
+      shown.push(fullest);
+      if (fullest < i - 1) shown.push(i - 1);
     }
+    const at = shown.map(i => sums[i]);
+    at.push(at.at(-1) ?? [0, 0, 0]);
+    if (at.length === 1) at.push(at[0]);
+    const rows = { t: shown.length ? [...shown.map(i => t[i]), end] : [0, end] };
+    KINDS_OF_COPY.forEach((kind, j) => {
+      rows[`${kind}0`] = at.map(sums => whole(sums.slice(0, j)));
+      rows[`${kind}1`] = at.map(sums => whole(sums.slice(0, j + 1)));
+    });
+    return rows;
   }
   show(k) { this.cursor.location = Math.min(this.store.time(k), this.total.x_range.end); }
   later(k, again) {
@@ -55,7 +71,7 @@ class MemoryView extends Panel {
   rowsAt(k) {
     const { memory: m, workers } = this.store;
     const rows = this.latest(k).map((row, worker) => [row, worker]).filter(([row]) => row >= 0).map(([row, worker]) => [workers[worker],
-      ...KINDS_OF_COPY.map(kind => bytes(m[kind][row])), bytes(KINDS_OF_COPY.reduce((sum, kind) => sum + m[kind][row], 0)), bytes(m.measured[row]), bytes(m.process[row])]);
+      ...KINDS_OF_COPY.map(kind => bytes(m[kind][row])), bytes(whole(KINDS_OF_COPY.map(kind => m[kind][row]))), bytes(m.measured[row]), bytes(m.process[row])]);
     return { head: ["worker", "computed", "received", "mapped", "placed in all", "measured", "whole process"], rows, numeric: [1, 2, 3, 4, 5, 6], note: "K/V on each worker; a map shares the memory of another copy" };
   }
 }
