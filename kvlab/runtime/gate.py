@@ -25,7 +25,8 @@ class Gate:
         self._every = 0.0
         self._next_at = 0.0
         self._stops: frozenset[str] = frozenset()
-        self._waiting: dict[int, str] = {}
+        self._begun = not closed
+        self._waiting: dict[int, tuple[str, frozenset[str]]] = {}
         self._held: list[tuple[int, int]] = []
         self._holding: dict[int, int] = {}
 
@@ -38,7 +39,7 @@ class Gate:
     def waiting(self) -> str | None:
         """The action that has waited longest; None when nothing waits."""
         with self._turnstile:
-            return next(iter(self._waiting.values()), None)
+            return next((action for action, _ in self._waiting.values()), None)
 
     @property
     def was_held(self) -> bool:
@@ -62,22 +63,24 @@ class Gate:
         with self._turnstile:
             self._closed = True
 
-    def open(self, every: float = 0.0) -> None:
-        """Let everything through, at most one action in ``every`` seconds. Steps that nothing has taken are forgotten."""
+    def open(self, every: float = 0.0, stops: Collection[str] = ()) -> None:
+        """Let everything through, at most one action in ``every`` seconds. Steps that nothing has taken are forgotten.
+
+        It closes before the next action of which something is in ``stops`` (agents, operators). The next is one that
+        has not arrived, or that waits since a gate was made closed: whether it came before this call does not matter.
+        """
         with self._turnstile:
-            self._closed = False
+            begun, self._begun = self._begun, True
+            self._stops = frozenset(stops)
+            self._closed = not begun and any(self._stops & subjects for _, subjects in self._waiting.values())
             self._steps = 0
             self._every, self._next_at = every, time.monotonic()
             self._turnstile.notify_all()
 
-    def stop_at(self, names: Collection[str]) -> None:
-        """Close before an action of any of these (agents, operators); an empty collection forgets them."""
-        with self._turnstile:
-            self._stops = frozenset(names)
-
     def step(self, actions: int = 1) -> None:
         """Let that many actions through a closed gate; an open one needs no steps and keeps none."""
         with self._turnstile:
+            self._begun = True
             if self._closed:
                 self._steps += actions
             self._turnstile.notify_all()
@@ -103,7 +106,7 @@ class Gate:
         """
         me = threading.get_ident()
         with self._turnstile:
-            self._waiting[me] = action
+            self._waiting[me] = action, frozenset(subjects)
             if self._stops.intersection(subjects) and not self._steps:
                 self._closed = True
         try:

@@ -258,8 +258,7 @@ class Run:
         unknown = [name for name in names if name not in known]
         if unknown:
             raise InvalidInput(f"there is no {unknown[0]!r} to stop at", hint=f"breakpoints: {', '.join(known)}")
-        self._gate.stop_at(names)
-        self._gate.open(1 / speed if speed else 0.0)
+        self._gate.open(1 / speed if speed else 0.0, names)
         return self
 
     @property

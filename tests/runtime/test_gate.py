@@ -95,6 +95,30 @@ def test_steps_left_over_when_it_opens_are_forgotten(pool: ThreadPoolExecutor) -
     waiting[0].result(5)
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_a_gate_made_closed_stops_at_its_first_action_whenever_that_came(pool: ThreadPoolExecutor, early: bool) -> None:
+    gate = Gate(closed=True)
+
+    def first() -> Future[None]:
+        return pool.submit(gate.pass_through, "prefill", None, {"first"})
+
+    waiting = first() if early else None
+    while early and gate.waiting is None:
+        time.sleep(0.01)
+    gate.open(stops=["first"])
+    waiting = waiting or first()
+    deadline = time.monotonic() + 5
+    while not (gate.closed and gate.waiting) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert passed([waiting], 0) == []
+    gate.open(stops=["first"])  # what is pending now was stopped at: the next one counts
+    waiting.result(5)
+    again = first()
+    assert passed([again], 0) == []
+    gate.open()
+    again.result(5)
+
+
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_cancelled_gate_turns_away_what_waits_and_what_comes(pool: ThreadPoolExecutor, closed: bool) -> None:
     gate = Gate(closed=closed)
