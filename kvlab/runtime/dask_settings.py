@@ -37,6 +37,8 @@ SETTINGS: dict[str, Any] = {
     "distributed.comm.shard": "1 TiB",
     # The statistical profiler wakes a thread every 10 ms in a process whose cores belong to the model.
     "distributed.worker.profile.enabled": False,
+    # So do fifty looks a second at whether the event loop stalls; a stall is told from 3 s on.
+    "distributed.admin.tick.interval": "500ms",
 }
 
 

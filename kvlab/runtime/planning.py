@@ -119,14 +119,23 @@ class Planner:
         if actual["how"] != chosen.how or actual["worker"] != chosen.worker:
             return
         waited = chosen.terms.get("queue", 0.0) + chosen.terms.get("link queue", 0.0)
+        used, calibrated, n_tokens = decision.view.cost, self._core.cost, max(1, decision.edge.n_tokens)
         with self._lock:
             seen = self._corrections
             if chosen.how == "transfer" and len(chosen.moved) == 1 and not waited:
                 (source,) = chosen.moved
-                link = link_name(source, chosen.worker)
-                seen = seen.saw_link(link, chosen.terms["transfer"], terms["transfer"])
-            elif chosen.how == "recompute" and decision.edge.n_tokens >= LONG_TOKENS:
-                seen = seen.saw_prefill(chosen.terms["prefill"], terms["prefill"])
+                links = (cost.link(source, chosen.worker).seconds(chosen.nbytes) for cost in (calibrated, used))
+                expected = _without_factor(chosen.terms["transfer"], *links)
+                seen = seen.saw_link(link_name(source, chosen.worker), expected, terms["transfer"])
+            elif chosen.how == "recompute" and n_tokens >= LONG_TOKENS:
+                curves = (cost.prefill.seconds(n_tokens) for cost in (calibrated, used))
+                seen = seen.saw_prefill(_without_factor(chosen.terms["prefill"], *curves), terms["prefill"])
             if chosen.how != "hybrid" and not waited:
-                seen = seen.saw_overhead(chosen.terms["overhead"], terms["overhead"])
+                expected = _without_factor(chosen.terms["overhead"], calibrated.task_seconds, used.task_seconds)
+                seen = seen.saw_overhead(expected, terms["overhead"])
             self._corrections = seen
+
+
+def _without_factor(predicted: float, calibrated: float, used: float) -> float:
+    """``predicted`` by a model that says ``used`` where the calibrated one says ``calibrated``, as that one would have it."""
+    return predicted * calibrated / used if used > 0 else 0.0

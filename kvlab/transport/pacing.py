@@ -30,9 +30,9 @@ from tornado.iostream import IOStream, StreamClosedError
 from kvlab.transport.link_pace import LinkPace
 
 HANDSHAKE_KEY = "kvlab-worker"
-CHUNK_SECONDS = 0.003
-"""A chunk is about so much of a link's time: below what a person could notice, above what a timer can tell apart."""
-MOST_CHUNK_BYTES = 64 << 10
+CHUNK_SECONDS = 0.01
+"""A chunk is about so much of a link's time: below what a person could notice, and so long that waking for it costs little."""
+MOST_CHUNK_BYTES = 256 << 10
 LEAST_CHUNK_BYTES = 1448
 """What a TCP segment on Ethernet carries; slower links do not split it either."""
 CATCH_UP_SECONDS = 0.5

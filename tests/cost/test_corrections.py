@@ -15,8 +15,8 @@ COST = CostModel(
 def test_repeated_observations_converge_to_what_is_measured() -> None:
     seen = Corrections()
     for _ in range(30):
-        seen = seen.saw_link("a→b", seen.applied(COST).link("a", "b").seconds(10**7), 2.4)
-        seen = seen.saw_prefill(seen.applied(COST).prefill.seconds(100), 0.05)
+        seen = seen.saw_link("a→b", COST.link("a", "b").seconds(10**7), 2.4)
+        seen = seen.saw_prefill(COST.prefill.seconds(100), 0.05)
     corrected = seen.applied(COST)
     assert corrected.link("a", "b").seconds(10**7) == pytest.approx(2.4, rel=1e-3)
     assert corrected.prefill.seconds(100) == pytest.approx(0.05, rel=1e-3)
@@ -26,7 +26,7 @@ def test_overhead_is_learned_as_a_factor_on_tasks() -> None:
     cost = CostModel(COST.prefill, COST.decode, COST.frames, 0.0, 0.010)
     seen = Corrections()
     for _ in range(30):
-        seen = seen.saw_overhead(seen.applied(cost).task_seconds, 0.035)
+        seen = seen.saw_overhead(cost.task_seconds, 0.035)
     assert seen.applied(cost).task_seconds == pytest.approx(0.035, rel=1e-3)
     assert seen.applied(cost).prefill == cost.prefill
 

@@ -66,8 +66,8 @@ def test_a_pace_says_itself_as_people_do() -> None:
 
 
 def test_chunks_are_short_in_time_and_never_less_than_a_packet() -> None:
-    assert Pacer(LinkPace(15e6)).chunk_bytes == 45_000
-    assert Pacer(LinkPace(1e9)).chunk_bytes == 64 << 10
+    assert Pacer(LinkPace(15e6)).chunk_bytes == 150_000
+    assert Pacer(LinkPace(1e9)).chunk_bytes == 256 << 10
     assert Pacer(LinkPace(100.0)).chunk_bytes == LEAST_CHUNK_BYTES
 
 
@@ -228,10 +228,10 @@ def test_latency_comes_once_a_message_and_before_its_first_byte() -> None:
         await arrivals.read(comm, PAYLOAD)
         comm.abort()
         assert arrivals.samples[0][0] - started >= 0.3
-        # Seven chunks, but one latency.
+        # Four chunks, but one latency.
         assert arrivals.samples[-1][0] - arrivals.samples[0][0] < 3 * 0.3
 
-    played(_until_closed(_send_payload), receive, LinkPace(20 * RATE, 0.3))
+    played(_until_closed(_send_payload), receive, LinkPace(5 * RATE, 0.3))
 
 
 def test_messages_on_one_connection_stay_whole() -> None:

@@ -57,7 +57,7 @@ class Sizes:
     page_events
         Of the run that is exported.
     page_states, cell_states
-        In the window at least. A cell shows 300 at most, and fewer where agents are not equally far.
+        In the window at least.
     """
 
     states: int = 10_000
@@ -68,7 +68,7 @@ class Sizes:
     fast_events: int = 12_000
     page_events: int = 10_000
     page_states: int = 300
-    cell_states: int = 270
+    cell_states: int = 300
 
 
 QUICK = Sizes(states=1_500, runs=2, presses=16, rounds=1, slow_events=120, fast_events=2_000, page_events=2_000)
