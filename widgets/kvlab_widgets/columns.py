@@ -56,8 +56,8 @@ def rounded(value: Any) -> Any:
 
 
 def significant(value: float) -> float:
-    """``value`` rounded to :data:`SIGNIFICANT` digits."""
-    return float(f"{value:.{SIGNIFICANT}g}")
+    """``value`` rounded to :data:`SIGNIFICANT` digits; a zero has no sign, which whole numbers could not keep."""
+    return float(f"{value:.{SIGNIFICANT}g}") + 0.0
 
 
 def shortened(column: Sequence[Any]) -> Any:
