@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from kvlab.cost.decide import Decision
-from kvlab.cost.model import link_name
+from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve, link_name
+from kvlab.cost.world import Edge, Piece, View, WorkerView
 
 
 def seen(decision: Decision) -> dict[str, Any]:
@@ -45,3 +47,30 @@ def seen(decision: Decision) -> dict[str, Any]:
 
 def _finite(rate: float) -> float | None:
     return rate if math.isfinite(rate) else None
+
+
+def world_of(told: Mapping[str, Any]) -> tuple[Edge, View]:
+    """The edge and the world that :func:`seen` told: what ``roads_for`` needs. Pieces are called by their place in the path."""
+    cost, prefill = told["cost"], told["cost"]["prefill"]
+    path = tuple(Piece(str(i), n_tokens, nbytes) for i, (n_tokens, nbytes) in enumerate(told["pieces"]))
+    workers = tuple(
+        WorkerView(name, host, frozenset(map(str, has)), queue, threads)
+        for name, host, has, queue, threads in told["workers"]
+    )
+    model = CostModel(
+        PrefillCurve(prefill["a"], prefill["b"], prefill["c"], prefill["threads"]),
+        DecodeCurve(0.0),
+        Link(0.0, math.inf),
+        cost["map_seconds"],
+        cost["task_seconds"],
+        {name: Link(t0, _rate(rate)) for name, (t0, rate, _) in told["links"].items()},
+        _rate(cost["copy_bytes_per_second"]),
+        cost["receive_seconds_per_byte"],
+    )
+    waits = {name: waits for name, (*_, waits) in told["links"].items()}
+    view = View(workers, model, told["mappable"], frozenset(told["candidates"]), waits)
+    return Edge("", "", "", path, told["new_tokens"]), view
+
+
+def _rate(told: float | None) -> float:
+    return math.inf if told is None else told

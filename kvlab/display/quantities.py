@@ -22,7 +22,7 @@ def seconds_text(seconds: float | None) -> str:
     size = abs(seconds)
     if size < _MS_BELOW:
         digits = 1 if 0 < size < _MS_BELOW / 10 else 0
-        return f"{seconds * 1e3:.{digits}f} ms"
+        return f"{seconds * 1e3 + 0.0:.{digits}f} ms"  # a zero has no sign
     return f"{seconds:.{2 if size < 10 else 1}f} s"
 
 

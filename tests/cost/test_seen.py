@@ -9,7 +9,8 @@ import pytest
 
 from kvlab.cost.decide import Decision, decide
 from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
-from kvlab.cost.seen import seen
+from kvlab.cost.roads import roads_for
+from kvlab.cost.seen import seen, world_of
 from kvlab.cost.world import Edge, Piece, View, WorkerView
 
 
@@ -57,3 +58,14 @@ def test_links_are_told_from_holders_to_candidates(candidates: frozenset[str] | 
     assert set(told) == links
     assert told["w0→w2"] == [0.005, 2e6, 0.25]
     assert told.get("w0→w1", [0.1, 1e6, 0.0]) == [0.1, 1e6, 0.0]
+
+
+@pytest.mark.parametrize("candidates", [None, frozenset({"w2"})])
+@pytest.mark.parametrize("copy_rate", [math.inf, 2e9])
+def test_the_same_roads_lead_through_a_world_that_was_told(copy_rate: float, candidates: frozenset[str] | None) -> None:
+    decision = decided(copy_rate, candidates)
+    again = roads_for(*world_of(json.loads(json.dumps(seen(decision)))))
+    wanted = [
+        (one.how, one.worker, one.terms, one.nbytes, one.missing_tokens, one.excluded) for one in decision.alternatives
+    ]
+    assert [(one.how, one.worker, one.terms, one.nbytes, one.missing_tokens, one.excluded) for one in again] == wanted

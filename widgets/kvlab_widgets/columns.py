@@ -45,9 +45,9 @@ _NUMBER = re.compile(r"\d+(?:[.\u202f]\d+)*")
 def rounded(value: Any) -> Any:
     """``value`` with all its reals rounded to :data:`SIGNIFICANT` digits, where that cannot be seen."""
     if isinstance(value, float):
+        value += 0.0  # a zero has no sign, which whole numbers could not keep
         near = significant(value)
-        # A number just beside the middle between two that are shown must not be rounded twice.
-        return near if seconds_text(near) == seconds_text(value) and f"{near:.0%}" == f"{value:.0%}" else value
+        return near if same_shown(near, value) else value
     if isinstance(value, Mapping):
         return {key: rounded(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -55,9 +55,14 @@ def rounded(value: Any) -> Any:
     return value
 
 
+def same_shown(near: float, value: float) -> bool:
+    """Whether both are shown alike: a number just beside the middle between two that are shown must not be rounded twice."""
+    return seconds_text(near) == seconds_text(value) and f"{near:.0%}" == f"{value:.0%}"
+
+
 def significant(value: float) -> float:
-    """``value`` rounded to :data:`SIGNIFICANT` digits; a zero has no sign, which whole numbers could not keep."""
-    return float(f"{value:.{SIGNIFICANT}g}") + 0.0
+    """``value`` rounded to :data:`SIGNIFICANT` digits."""
+    return float(f"{value:.{SIGNIFICANT}g}")
 
 
 def shortened(column: Sequence[Any]) -> Any:

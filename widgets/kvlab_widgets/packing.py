@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvlab_widgets.columns import restored, rounded, shortened, significant
+from kvlab_widgets.columns import restored, rounded, same_shown, shortened, significant
 
 LIKE = (
     ("starts", "t0", "events", "t", "born", 1),
@@ -20,6 +20,7 @@ LIKE = (
     ("marks", "y", "nodes", "y", "node", 0),
     ("marks", "shape", "nodes", "shape", "node", 0),
     ("memory", "t", "events", "t", "born", 1),
+    ("drops", "t", "events", "t", "born", 1),
     ("actuals", "predicted", "decisions", "predicted", "decision", 0),
 )
 """Table and column that repeat a column of another table: of the row that a column of their own names, counted from so many."""
@@ -39,12 +40,12 @@ CHOSEN = (("predicted", _SECONDS), ("bytes", _BYTES))
 
 def as_json(batch: Mapping[str, Any]) -> str:
     """``batch`` as JSON, its reals rounded to :data:`kvlab_widgets.columns.SIGNIFICANT` digits."""
-    return _json(rounded(batch))
+    return _json(_rounded(batch))
 
 
 def packed(batch: Mapping[str, Any]) -> bytes:
     """``batch``, shortened and deflated (zlib): what a browser's ``DecompressionStream("deflate")`` reads."""
-    told = rounded(batch)
+    told = _rounded(batch)
     told["tables"] = _shortened(told["tables"])
     return zlib.compress(_json(told).encode(), 9)
 
@@ -54,6 +55,24 @@ def unpacked(packed: bytes) -> dict[str, Any]:
     batch = dict(json.loads(zlib.decompress(packed)))
     batch["tables"] = _Tables(batch["tables"]).whole()
     return batch
+
+
+def _rounded(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """``batch`` with rounded reals; seconds are the sum of their rounded terms where nobody sees the difference."""
+    told: dict[str, Any] = rounded(batch)
+    tables = told.get("tables") or {}  # a sign of life has none
+    if "actuals" in tables:
+        pairs = zip(tables["actuals"]["seconds"], tables["actuals"]["terms"], strict=True)
+        tables["actuals"]["seconds"] = [_as_sum(seconds, terms) for seconds, terms in pairs]
+    for row in (row for rows in tables.get("decisions", {}).get("alternatives", ()) for row in rows):
+        row[_SECONDS] = _as_sum(row[_SECONDS], row[_TERMS])
+    return told
+
+
+def _as_sum(seconds: float | None, terms: Mapping[str, float]) -> float | None:
+    if seconds is None or not terms:
+        return seconds
+    return total if same_shown(total := _sum(terms), seconds) else seconds
 
 
 def _json(value: Any) -> str:

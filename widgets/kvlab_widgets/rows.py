@@ -10,9 +10,11 @@ One file a little over the usual length, because it is one table of events and w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kvlab.cost.roads import roads_for
+from kvlab.cost.seen import world_of
 from kvlab.display.decision_quality import lost_edges, miss_of, reused_tokens
 from kvlab.display.drawing import alternatives_of
 from kvlab.display.inequality import FORMULA, inequalities
@@ -50,7 +52,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "decisions": ("born", "edge", "source", "target", "x1", "y1", "tokens", "chosen", "worker", "reason", "policy",
                   "predicted", "bytes", "alternatives", "inequality", "seen"),
     "actuals": ("born", "decision", "how", "worker", "seconds", "predicted", "bytes", "terms", "because", "inequality",
-                "kept", "error", "reused", "miss"),
+                "kept", "reused", "miss"),
     "audits": ("born", "decision", "roads", "regret", "inequality"),
     "starts": ("born", "worker", "t0", "op", "agent"),
     "spans": ("born", "start", "worker", "t0", "t1", "how", "op", "agent", "seconds"),
@@ -62,6 +64,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Table → its columns. ``y`` is a lane's number below zero; workers, agents and segments are numbers in a list.
 
+A decision's ``alternatives`` are empty where they are what ``decide`` says of what it saw: the browser decides once more.
 A span of work that turned out to be another road than was decided gets a second row with the same ``start``.
 """
 
@@ -285,13 +288,16 @@ class RunRows:
             "decisions", born=seq, edge=event.edge, source=source, target=target, x1=line["x1"], y1=line["y1"],
             tokens=row["n_tokens"] or 0, chosen=_code(row["chosen"]), worker=self._number("workers", row["worker"]),
             reason=row["reason"] or "", policy=row["policy"] or "", predicted=row["predicted_seconds"],
-            bytes=row["nbytes"] or 0, alternatives=[self._alternative(one) for one in alternatives_of(row)],
+            bytes=row["nbytes"] or 0, alternatives=self._alternatives(event.detail.get("seen"), alternatives_of(row)),
             inequality=f"{FORMULA}\n{told[0]}" if told else "", seen=_seen(event),
         )  # fmt: skip
         self._decision_rows[str(event.edge)], self._edge_to[target] = decision, str(event.edge)
         if event.action is not None:
             self._edge_to[event.action] = str(event.edge)
         self._add("edges", born=seq, **line, how=_code(row["chosen"]), bytes=row["nbytes"] or 0, decision=decision)
+
+    def _alternatives(self, seen: Mapping[str, Any] | None, told: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+        return [] if seen and _follow(seen, told) else [self._alternative(one) for one in told]
 
     def _alternative(self, told: Mapping[str, Any]) -> list[Any]:
         return [
@@ -309,7 +315,7 @@ class RunRows:
             "actuals", born=seq, decision=decision, how=how, worker=self._number("workers", row["actual_worker"]),
             seconds=row["actual_seconds"], predicted=row["predicted_seconds"], bytes=row["actual_nbytes"] or 0,
             terms=json.loads(row["actual_terms"] or "{}"), because=row["because"] or "",
-            inequality=told[1] if len(told) > 1 else "", kept=int(kept), error=_error(row),
+            inequality=told[1] if len(told) > 1 else "", kept=int(kept),
             reused=reused_tokens(self.world, row), miss=miss_of(row) or "",
         )  # fmt: skip
         if not kept:
@@ -448,10 +454,22 @@ def _code(how: Any) -> int:
     return DECISIONS.index(how) if how in DECISIONS else len(DECISIONS)
 
 
-def _error(row: Mapping[str, Any]) -> float | None:
-    """By how much of it the prediction was missed."""
-    predicted, actual = row["predicted_seconds"], row["actual_seconds"]
-    return actual / predicted - 1 if predicted and actual is not None else None
+def _follow(seen: Mapping[str, Any], told: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether ``told`` is what ``decide`` says of the world that was seen, with nothing that only the lab knew."""
+    found = roads_for(*world_of(seen))
+    return len(found) == len(told) and all(
+        one.excluded is None
+        and (one.how, one.worker, one.nbytes, one.missing_tokens, None)
+        == (
+            other.get("how"),
+            other.get("worker"),
+            other.get("nbytes"),
+            other.get("missing_tokens"),
+            other.get("excluded"),
+        )
+        and dict(one.terms) == other.get("terms")
+        for one, other in zip(found, told, strict=True)
+    )
 
 
 def _seen(event: Event) -> str:

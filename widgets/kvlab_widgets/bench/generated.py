@@ -34,6 +34,8 @@ COST = CostModel(
 )
 THREADS = 2
 NEW_TOKENS = 48
+BUSY = 0.3
+"""Share of workers that are at work when an edge is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def _decide(
     workers = tuple(
         WorkerView(
             place, "ab"[2 * number // len(places)], frozenset({f"seg-{source}"} if place == home else ()),
-            round(chance.expovariate(20), 4), THREADS,
+            round(chance.expovariate(20), 4) if chance.random() < BUSY else 0.0, THREADS,
         )
         for number, place in enumerate(places)
     )  # fmt: skip

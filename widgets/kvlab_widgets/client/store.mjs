@@ -21,6 +21,7 @@ class Store {
       const data = this.sources[name] ? this.sources[name].data : {};
       for (const column of new Set([...Object.keys(data), ...names])) data[column] = [];
       if (name === "events") Object.assign(data, { born: [], clock: [] });
+      if (name === "actuals") data.error = [];
       this[name] = data;
     }
     this.children = new Map(); this.nodeOf = new Map(); this.decisionTo = new Map(); this.actualOf = new Map();
@@ -66,6 +67,7 @@ class Store {
     for (let i = start; i < d.born.length; i++) {
       this.actualOf.set(d.decision[i], i); d.mark.push(String(d.kept[i]));
       d.predicted[i] = d.predicted[i] ?? null;
+      d.error.push(d.predicted[i] && d.seconds[i] != null ? d.seconds[i] / d.predicted[i] - 1 : null);
     }
   }
   derive_audits(d, start) { for (let i = start; i < d.born.length; i++) this.auditOf.set(d.decision[i], i); }

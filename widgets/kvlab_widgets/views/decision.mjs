@@ -10,10 +10,12 @@ class DecisionView extends Panel {
   constructor(client, parts) { super(client, parts); this.axis = "tokens"; }
   get legend() { return `<span data-kv="edge"></span>`; }
   mount() { super.mount(); this.row = this.at = undefined; }
+  // As recorded; those that follow from what was seen are not told.
   get alternatives() {
-    const d = this.store.decisions, row = this.row;
-    return d.alternatives[row].map(([how, worker, took, terms, nbytes, missing, excluded]) => ({ how: this.client.how(how), worker: this.store.workers[worker],
-      took, terms, nbytes, missing, excluded, chosen: how === d.chosen[row] && worker === d.worker[row] && !excluded }));
+    const d = this.store.decisions, row = this.row, told = d.alternatives[row].map(([how, worker, took, terms, nbytes, missing, excluded]) =>
+      ({ how: this.client.how(how), worker: this.store.workers[worker], took, terms, nbytes, missing, excluded }));
+    const all = told.length ? told : decide(worldOf(JSON.parse(d.seen[row]))), how = this.client.how(d.chosen[row]), worker = this.store.workers[d.worker[row]];
+    return all.map(one => ({ ...one, chosen: one.how === how && one.worker === worker && !one.excluded }));
   }
   // What is told of row i of `name` if it is known at the cursor.
   known(name, i) { return this.store.born(name, i, this.client.k) ? i : -1; }

@@ -1,5 +1,5 @@
 const KINDS_OF_COPY = ["computed", "received", "mapped"];
-const BINS = 300; // parts of the time axis: fewer than it has pixels, so that a long run costs no more to draw than a short one
+const PARTS = 300; // parts of the time axis: fewer than it has pixels, so that a long run costs no more to draw than a short one
 const whole = parts => parts.reduce((sum, part) => sum + part, 0);
 
 class MemoryView extends Panel {
@@ -42,9 +42,9 @@ class MemoryView extends Panel {
   occupancy(end) {
     const { t, sums } = this.totals, shown = [];
     for (let i = 0; i < t.length;) {
-      const bin = Math.floor(t[i] / end * BINS);
+      const bin = Math.floor(t[i] / end * PARTS);
       let fullest = i;
-      for (; i < t.length && Math.floor(t[i] / end * BINS) <= bin; i++) if (whole(sums[i]) > whole(sums[fullest])) fullest = i;
+      for (; i < t.length && Math.floor(t[i] / end * PARTS) <= bin; i++) if (whole(sums[i]) > whole(sums[fullest])) fullest = i;
       shown.push(fullest);
       if (fullest < i - 1) shown.push(i - 1);
     }
