@@ -22,8 +22,8 @@ from kvlab_widgets.views.timeline import timeline
 
 Theme = Literal["auto", "light", "dark"]
 
-CAP = {"cell": 340, "page": 450}
-"""Places for states in the window, at most: more cannot be told apart. Some one in ten stays empty."""
+CAP = {"cell": 390, "page": 450}
+"""Places for states in the window, at most: more cannot be told apart. About a fifth stays empty."""
 
 SIDE = {"cell": 388, "page": 560}
 """Width of the right column in px."""

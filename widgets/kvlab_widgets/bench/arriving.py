@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,7 +101,10 @@ def lost(shown: Shown, said: int, path: Path) -> int:
     KVLabError
         If the log itself lacks some.
     """
-    table = SavedRun(path).events
+    end = time.monotonic() + WAIT_SECONDS
+    # A worker has said its last before the log has it.
+    while (table := SavedRun(path).events).num_rows < said and time.monotonic() < end:
+        time.sleep(0.1)
     require(table.num_rows >= said, f"{said} events were said, {table.num_rows} are in the log")
     shown.wait_for(table.num_rows, WAIT_SECONDS)
     kinds: list[str] = shown.root.evaluate("""root => { const { kind } = root.kvlab.store.events;

@@ -31,6 +31,7 @@ COST = CostModel(
     Link(0.004, 1.4e8),
     map_seconds=0.002,
     task_seconds=0.004,
+    copy_bytes_per_second=2e9,
 )
 THREADS = 2
 NEW_TOKENS = 48
