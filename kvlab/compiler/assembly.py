@@ -28,10 +28,13 @@ class Placed:
 def place_prefixes(
     turns: Mapping[str, Turn], paths: Mapping[str, Path], lengths: Lengths, min_shared_tokens: int, symbols: Symbols
 ) -> list[Placed]:
-    """The shared prefixes of all turns, those that start from the root first, each under a unique id."""
+    """The shared prefixes of all turns, those that start from the root first, each under a unique id.
+
+    A turn that may be skipped shares none: nothing is computed for it before that is known.
+    """
     starts: dict[str | None, list[str]] = {None: []}
     for turn in turns.values():
-        if turn.generates:
+        if turn.generates and turn.unless is None:
             starts.setdefault(turn.continues, []).append(turn.name)
     placed: list[Placed] = []
     taken: dict[str, int] = {}
@@ -100,10 +103,10 @@ def state_edges_of(
 
 
 def siblings_of(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
-    """Groups of two or more turns that start from one state and become ready together."""
+    """Groups of two or more turns that start from one state and become ready together; none that may be skipped."""
     groups: dict[tuple[str, frozenset[str]], list[str]] = {}
     for node in nodes:
-        if node.kind == "resume" and node.parent is not None:
+        if node.kind == "resume" and node.parent is not None and node.unless is None:
             groups.setdefault((node.parent, frozenset(node.waits_for)), []).append(node.id)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
@@ -147,6 +150,7 @@ def _turn_node(turn: Turn, path: Path, under: Placed | None) -> Node:
         full_pieces=path.full,
         sampling=sampling,
         data_parents=tuple(dict.fromkeys(piece.agent for piece in path.own if isinstance(piece, OutputOf))),
+        unless=turn.unless,
     )
 
 

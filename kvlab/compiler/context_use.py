@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kvlab.compiler.graph import Known, Piece
+from kvlab.compiler.graph import Known, Piece, flat
 from kvlab.compiler.prompts import CONTEXT_SOURCE, Path
 from kvlab.compiler.symbols import Symbols
 from kvlab.compiler.turns import Turn
@@ -79,7 +79,7 @@ def _uses(paths: Mapping[str, Path], symbols: Symbols) -> Iterator[tuple[str, _U
 
 
 def _reason(turn: Turn, path: Path, context: str, use: _Use, usual: Turn) -> tuple[str, str]:
-    if any(_context(piece) == context for piece in (*path.before, *path.own[: use.index])):
+    if any(_context(piece) == context for piece in flat((*path.before, *path.own[: use.index]))):
         return "it is already in that conversation", "leave it out there"
     if turn.continues is not None:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -43,8 +44,37 @@ class EndOfTurn:
     agent: str
 
 
-Piece = Known | OutputOf | RawOutputOf | EndOfTurn
+@dataclass(frozen=True, slots=True)
+class TurnOf:
+    """All that the turn of ``agent`` put into its conversation, its answer but for the last id included.
+
+    Stands where that turn may be skipped: then it is nothing.
+    """
+
+    agent: str
+    pieces: tuple[Piece, ...]
+
+
+Piece = Known | OutputOf | RawOutputOf | EndOfTurn | TurnOf
 """The ids a piece stands for are given by :func:`kvlab.compiler.resolve.resolve`."""
+
+
+def flat(pieces: Iterable[Piece]) -> Iterator[Known | OutputOf | RawOutputOf | EndOfTurn]:
+    """``pieces`` as if no turn were skipped."""
+    for piece in pieces:
+        if isinstance(piece, TurnOf):
+            yield from flat(piece.pieces)
+        else:
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """A node is skipped if what ``agent`` said contains ``text``. It then stands for ``instead``, which it continues."""
+
+    agent: str
+    text: str
+    instead: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +99,8 @@ class Node:
         What the whole path says, from the root: what textflow prefills.
     data_parents
         Ids of nodes whose generated text its own turn reads, also where that text lies in a shared prefix.
+    unless
+        When it is skipped: then its state, its output and its text are those of the turn that it continues.
     """
 
     id: str
@@ -79,6 +111,7 @@ class Node:
     full_pieces: tuple[Piece, ...]
     sampling: Sampling
     data_parents: tuple[str, ...] = ()
+    unless: Unless | None = None
 
     @property
     def known_tokens(self) -> int:
@@ -88,12 +121,19 @@ class Node:
     @property
     def waits_for(self) -> tuple[str, ...]:
         """Ids of all nodes that must have run before this one."""
-        return tuple(dict.fromkeys(([self.parent] if self.parent else []) + list(self.data_parents)))
+        return tuple(
+            dict.fromkeys(([self.parent] if self.parent else []) + [*self.data_parents, *self._condition_parents])
+        )
 
     @property
     def text_parents(self) -> tuple[str, ...]:
         """Ids of all nodes whose output is somewhere in its path: what textflow, which has no states, waits for."""
-        return tuple(dict.fromkeys(piece.agent for piece in self.full_pieces if not isinstance(piece, Known)))
+        said = [piece.agent for piece in self.full_pieces if not isinstance(piece, Known)]
+        return tuple(dict.fromkeys([*said, *self._condition_parents]))
+
+    @property
+    def _condition_parents(self) -> tuple[str, ...]:
+        return (self.unless.agent,) if self.unless is not None else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kvlab.compiler.graph import Known, OutputOf, Piece, RawOutputOf
+from kvlab.compiler.graph import Known, OutputOf, Piece, RawOutputOf, TurnOf
 from kvlab.compiler.prompts import Path, PromptTokenizer
 from kvlab.compiler.turns import Turn
 from kvlab.errors import ContextTooLong
@@ -19,7 +19,7 @@ class Lengths:
         self._closing = n_ids(tokenizer.close_answer())
 
     def at_least(self, pieces: Iterable[Piece]) -> int:
-        """Tokens of ``pieces`` if every agent stops at once."""
+        """Tokens of ``pieces`` if every agent stops at once, and all are skipped that may be."""
         return sum(self._bounds(piece)[0] for piece in pieces)
 
     def at_most(self, pieces: Iterable[Piece]) -> int:
@@ -33,6 +33,8 @@ class Lengths:
     def _bounds(self, piece: Piece) -> tuple[int, int]:
         if isinstance(piece, Known):
             return n_ids(piece.ids), n_ids(piece.ids)
+        if isinstance(piece, TurnOf):
+            return 0, self.at_most(piece.pieces)
         limit = self._limits[piece.agent]
         if isinstance(piece, OutputOf):
             return 0, limit

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvlab.compiler.graph import EndOfTurn, Known, OutputOf, Piece, RawOutputOf
+from kvlab.compiler.graph import EndOfTurn, Known, OutputOf, Piece, RawOutputOf, TurnOf
 from kvlab.compiler.turns import Turn
 from kvlab.errors import GraphError, KVLabError
 from kvlab.workflow.definitions import AnswerPart, ContextDefinition, ContextPart, Part
@@ -116,9 +116,7 @@ def paths_of(
             opening: tuple[Piece, ...] = ()
         else:
             parent = turns[turn.continues]
-            before = paths[parent.name].full
-            if parent.generates:
-                before += (RawOutputOf(parent.name),)
+            before = _after(parent, paths[parent.name])
             opening = (EndOfTurn(parent.speaker),)
         own: list[Piece] = []
         if turn.generates:
@@ -138,3 +136,11 @@ def paths_of(
                 ) from refusal
         paths[turn.name] = Path(before, tuple(own))
     return paths
+
+
+def _after(turn: Turn, path: Path) -> tuple[Piece, ...]:
+    """What has K/V in the state that ``turn`` leaves."""
+    if not turn.generates:
+        return path.full
+    said = (*path.own, RawOutputOf(turn.name))
+    return (*path.before, TurnOf(turn.name, said)) if turn.unless is not None else path.before + said

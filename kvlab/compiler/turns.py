@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kvlab.compiler.graph import Unless
 from kvlab.compiler.merges import summary_parts, tip_of_prefix_merge
 from kvlab.errors import GraphError
 from kvlab.workflow.definitions import (
@@ -35,6 +36,8 @@ class Turn:
         Names of what a merge merges.
     speaker
         Whose generated ids its text is: its own name, or for a prefix merge that of its longest branch.
+    unless
+        When it is skipped, by the name of who speaks; ``instead`` is the speaker of the turn that it continues.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Turn:
     generation: Generation | None
     branches: tuple[str, ...]
     speaker: str
+    unless: Unless | None = None
 
     @property
     def generates(self) -> bool:
@@ -77,7 +81,12 @@ def turns_of(contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Def
 def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
     name = definition.name
     if isinstance(definition, AgentDefinition):
-        return Turn(name, definition.continues, definition.role, definition.parts, definition.generation, (), name)
+        stop = definition.unless
+        unless = None
+        if stop is not None and definition.continues is not None:
+            unless = Unless(turns[stop.agent].speaker, stop.text, turns[definition.continues].speaker)
+        start = definition.continues
+        return Turn(name, start, definition.role, definition.parts, definition.generation, (), name, unless)
     if definition.how == "prefix":
         tip = tip_of_prefix_merge(definition, turns)
         return Turn(name, tip, None, (), None, definition.branches, turns[tip].speaker)
@@ -89,7 +98,8 @@ def _needs(definition: Definition) -> tuple[str, ...]:
     if isinstance(definition, MergeDefinition):
         return definition.branches
     continued = (definition.continues,) if definition.continues else ()
-    return continued + tuple(part.agent for part in definition.parts if isinstance(part, AnswerPart))
+    condition = (definition.unless.agent,) if definition.unless is not None else ()
+    return continued + tuple(part.agent for part in definition.parts if isinstance(part, AnswerPart)) + condition
 
 
 def _require_names(

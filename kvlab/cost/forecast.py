@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kvlab.compiler.graph import EndOfTurn, Graph, Known, Node, OutputOf, Piece, RawOutputOf
+from kvlab.compiler.graph import EndOfTurn, Graph, Known, Node, OutputOf, Piece, RawOutputOf, flat
 from kvlab.cost.model import CostModel
 from kvlab.state.tokens import n_ids
 
@@ -73,10 +73,10 @@ def _agent(node: Node, limits: Mapping[str, int], cost: CostModel) -> AgentCost:
 
 
 def _at_most(pieces: Iterable[Piece], limits: Mapping[str, int]) -> int:
-    return sum(_tokens(piece, limits) for piece in pieces)
+    return sum(_tokens(piece, limits) for piece in flat(pieces))
 
 
-def _tokens(piece: Piece, limits: Mapping[str, int]) -> int:
+def _tokens(piece: Known | OutputOf | RawOutputOf | EndOfTurn, limits: Mapping[str, int]) -> int:
     if isinstance(piece, Known):
         return n_ids(piece.ids)
     if isinstance(piece, EndOfTurn):

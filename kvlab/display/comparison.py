@@ -143,6 +143,8 @@ def _figures(world: World, agent: Row) -> AgentFigures | None:
     name = agent["agent"]
     edge = next((row for row in reversed(world.rows["edges"]) if row["target"] == name or row["agent"] == name), {})
     turn = world.find("turns", name)
+    if agent["status"] == "skipped":
+        return AgentFigures(name, None, "skipped", None, None, None, None, None, None)
     if turn is None:
         state = world.find("states", agent["state"])
         if state is None or state["operator"] != "materialize":

@@ -15,7 +15,8 @@ def graph_text(graph: Graph) -> str:
     """G_s for a terminal.
 
     ``●`` materialize, ``◆`` resume, ``▼`` merge; ``▲ n`` says that a state is forked n ways; ``┄`` is a state edge with
-    its tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch.
+    its tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch; ``unless`` tells when
+    a turn is skipped.
     """
     children: dict[str | None, list[Node]] = {}
     for node in graph.nodes:
@@ -36,7 +37,8 @@ def graph_text(graph: Graph) -> str:
         fed = f"+{count_text(node.known_tokens)}"
         if node.sampling.max_new_tokens:
             fed += f", ≤ {count_text(node.sampling.max_new_tokens)} new"
-        rows.append(f"{joint}{SHAPES[node.kind]} {node.id} ({fed}){fork}{batch}{read}{again}")
+        stop = f"  unless {node.unless.agent} says {node.unless.text!r}" if node.unless is not None else ""
+        rows.append(f"{joint}{SHAPES[node.kind]} {node.id} ({fed}){fork}{batch}{read}{stop}{again}")
         below = "" if root else f"{lead}{' ' if last else '│'}     "
         for index, child in enumerate(mine):
             show(child, below or "  ", last=index == len(mine) - 1, root=False)

@@ -228,6 +228,9 @@ class Conductor:
 
     def _launch(self, unit: Unit) -> None:
         try:
+            if self._is_stopped(unit.nodes[0]):
+                self._skip(unit.nodes[0])
+                return
             if self.flow == "state" and not unit.nodes[0].pieces:
                 self._adopt(unit)
                 return
@@ -263,12 +266,34 @@ class Conductor:
         )
         self._settle(node, record)
 
+    def _is_stopped(self, node: Node) -> bool:
+        return node.unless is not None and node.unless.text in self.progress.texts[node.unless.agent]
+
+    def _skip(self, node: Node) -> None:
+        """The node does not run: it stands for the turn that it continues, with that one's state, output and text."""
+        progress, unless = self.progress, node.unless
+        if unless is None:
+            raise KVLabError(f"{node.id} cannot be skipped", hint="please report this")
+        progress.outputs[node.id] = progress.outputs[unless.instead]
+        progress.texts[node.id] = progress.texts[unless.instead]
+        progress.skipped[node.id] = f"{unless.agent} said {unless.text!r}"
+        parent = self._parent(node) if self.flow == "state" else None
+        self.core.hub.emit(
+            Kind.ACTION_SKIPPED,
+            self.run,
+            action=f"{self.run}/{self._mark}/{node.id}",
+            agent=node.id,
+            state=parent.id if parent is not None else None,
+            detail={"op": node.kind, "because": progress.skipped[node.id], "instead": unless.instead},
+        )
+        self._settle(node, parent)
+
     def _parent(self, node: Node) -> StateRecord | None:
         return self.progress.states[node.parent] if node.parent is not None else None
 
     def _branch(self, node: Node) -> Branch:
         pieces = node.full_pieces if self.flow == "text" else node.pieces
-        ids = resolve(pieces, self.progress.outputs, self.core.tokenizer)
+        ids = resolve(pieces, self.progress.outputs, self.core.tokenizer, self.progress.skipped)
         return Branch(ids, node.sampling, self.core.tokenizer.stop_ids)
 
     def _decide_and_submit(self, unit: Unit) -> None:
@@ -363,6 +388,8 @@ class Conductor:
         """Let the state of a unit that waits for texts travel already, where it will have to."""
         node = unit.nodes[0]
         if self.flow == "text" or unit.prefetched is not None or node.parent not in self.progress.states:
+            return
+        if node.unless is not None:  # it may not run at all
             return
         parent = self.progress.states[node.parent]
         edge = self._edge_of(unit, parent, sum(one.known_tokens for one in unit.nodes))

@@ -104,6 +104,8 @@ class Progress:
     texts: dict[str, str] = field(default_factory=dict)
     states: dict[str, StateRecord] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Node → why it did not run; it stands for the turn that it continues."""
     done_ns: dict[str, int] = field(default_factory=dict)
     status: str = "running"
     error: Exception | None = None

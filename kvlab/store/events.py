@@ -22,6 +22,8 @@ class Kind(StrEnum):
     ACTION_STARTED = "action.started"  # action, worker, agent; detail: op, threads (sent by the worker)
     ACTION_FINISHED = "action.finished"  # action, worker, agent, seconds; detail: op
     ACTION_FAILED = "action.failed"  # action, worker, agent; detail: op, error
+    # action, agent, state (that it stands for); detail: op, because, instead (the agent whose answer stands)
+    ACTION_SKIPPED = "action.skipped"
     # state, agent, n_tokens (whole path), nbytes (own segments);
     # detail: name, operator, parents, segments, exact, note, preview
     STATE_CREATED = "state.created"

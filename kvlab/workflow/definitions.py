@@ -51,6 +51,14 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class StopCondition:
+    """Holds if what ``agent`` answered contains ``text``, letter by letter."""
+
+    agent: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentDefinition:
     """One turn: a user turn of ``parts``, joined by blank lines, and the answer to it.
 
@@ -60,6 +68,8 @@ class AgentDefinition:
         Name of the agent whose conversation this turn is appended to; None starts a conversation.
     role
         Text of the system turn; None lets the chat template decide. Only where a conversation starts.
+    unless
+        The turn is skipped if an agent's answer contains a text. Only with ``continues``.
     """
 
     name: str
@@ -67,6 +77,7 @@ class AgentDefinition:
     continues: str | None
     role: str | None
     generation: Generation
+    unless: StopCondition | None = None
 
 
 @dataclass(frozen=True, slots=True)

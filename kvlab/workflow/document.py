@@ -20,7 +20,8 @@ from kvlab.workflow.definitions import (
 from kvlab.workflow.workflow import Workflow
 
 KEYS = ("name", "contexts", "agents")
-AGENT_KEYS = ("name", "prompt", "continues", "role", "model", "max_new_tokens", "temperature", "seed")
+AGENT_KEYS = ("name", "prompt", "continues", "role", "unless", "model", "max_new_tokens", "temperature", "seed")
+UNLESS_KEYS = ("agent", "says")
 MERGE_KEYS = ("name", "merge", "how", "instruction", "model", "max_new_tokens", "temperature", "seed")
 _DEFAULTS = Generation()
 _EXAMPLE = "`kvlab workloads review` prints an example"
@@ -73,6 +74,8 @@ def _written(definition: Definition) -> dict[str, Any]:
         told |= {"continues": definition.continues} if definition.continues is not None else {}
         told |= {"role": definition.role} if definition.role is not None else {}
         told["prompt"] = [_written_part(part) for part in definition.parts]
+        if definition.unless is not None:
+            told["unless"] = {"agent": definition.unless.agent, "says": definition.unless.text}
     drawn = definition.generation
     for key in ("model", "max_new_tokens", "temperature", "seed") if drawn is not None else ():
         if getattr(drawn, key) != getattr(_DEFAULTS, key):
@@ -103,6 +106,9 @@ def _read(workflow: Workflow, where: str, told: Any) -> None:
         return
     if "continues" in values:
         values["continues"] = _agent(workflow, where, values["continues"])
+    if "unless" in values:
+        condition = _mapping(f"unless: of {where}", values["unless"], UNLESS_KEYS)
+        values["unless"] = (_agent(workflow, where, condition.get("agent")), condition.get("says"))
     prompt = values.pop("prompt", None)
     parts = prompt if isinstance(prompt, list) else [prompt]
     workflow.agent(name, [_read_part(workflow, where, part) for part in parts], **values)

@@ -19,6 +19,7 @@ from kvlab.workflow.definitions import (
     Generation,
     MergeDefinition,
     MergeHow,
+    StopCondition,
 )
 from kvlab.workflow.handles import Agent, Context, Handle
 from kvlab.workflow.keywords import refuse_unknown_keywords
@@ -97,6 +98,7 @@ class Workflow:
         *,
         continues: Agent | None = None,
         role: str | None = None,
+        unless: tuple[Agent, str] | None = None,
         model: str | None = None,
         max_new_tokens: int = 64,
         temperature: float = 0,
@@ -113,6 +115,10 @@ class Workflow:
             The agent whose conversation this turn goes on, on its state.
         role
             Text of the system turn. Without it the chat template decides. Not with ``continues``.
+        unless
+            ``(critic, "DONE")``: skip this turn if the critic's answer contains that text, letter by letter. A turn that
+            is skipped stands for the one it continues: its state is that one's, and so is its text where others read
+            it. With ``continues``, on which it then stands.
         model
             Name of the model; None is the lab's.
         max_new_tokens
@@ -140,11 +146,12 @@ class Workflow:
                     hint=f"give role= to the agent that starts the conversation, or put it into the prompt of {name}",
                 )
         parts = parts_of(self, where, prompt)
-        if parent == name or AnswerPart(name) in parts:
+        condition = self._stop_condition(where, unless, parent)
+        if parent == name or AnswerPart(name) in parts or (condition is not None and condition.agent == name):
             raise InvalidInput(f"{where} refers to itself", hint="give the later turn another name")
         generation = _generation(where, model, max_new_tokens, temperature, seed)
         self._replace(name, "agent")
-        self._agents[name] = AgentDefinition(name, parts, parent, role, generation)
+        self._agents[name] = AgentDefinition(name, parts, parent, role, generation, condition)
         return Agent(self, name)
 
     def merge(
@@ -228,6 +235,20 @@ class Workflow:
 
         return from_yaml(text)
 
+    def _stop_condition(self, where: str, told: Any, parent: str | None) -> StopCondition | None:
+        if told is None:
+            return None
+        if not isinstance(told, Sequence) or isinstance(told, str) or len(told) != 2:
+            raise InvalidInput(f"unless= of {where} must be an agent and a text", hint='unless=(critic, "DONE")')
+        if parent is None:
+            raise InvalidInput(
+                f"unless= of {where} needs continues=: a turn that is skipped stands for the one it continues",
+                hint="continue the conversation whose last answer is to stand",
+            )
+        agent, text = told
+        words = checked_text(f"the text in unless= of {where}", text)
+        return StopCondition(agent_name(self, f"unless= of {where}", agent), words)
+
     def _replace(self, name: str, kind: str) -> None:
         """Note a redefinition; a name means one thing, so what it meant as another kind is dropped."""
         before: ContextDefinition | Definition | None = self._contexts.get(name) or self._agents.get(name)
@@ -280,4 +301,7 @@ def _line(definition: Definition) -> str:
     if isinstance(definition, MergeDefinition):
         return f"merge <i>{name}</i> ({definition.how}) of {html.escape(', '.join(definition.branches))}"
     after = f" continues {html.escape(definition.continues)}" if definition.continues else ""
-    return f"agent <i>{name}</i>{after}, up to {definition.generation.max_new_tokens} tokens"
+    stop = ""
+    if definition.unless is not None:
+        stop = f", unless {html.escape(definition.unless.agent)} says {html.escape(repr(definition.unless.text))}"
+    return f"agent <i>{name}</i>{after}, up to {definition.generation.max_new_tokens} tokens{stop}"

@@ -10,7 +10,7 @@ from typing import Any
 from kvlab.errors import InvalidInput
 from kvlab.workflow import Workflow
 
-NAMES: tuple[str, ...] = ("review", "chain", "fan-out", "debate", "tree", "map-reduce", "rag")
+NAMES: tuple[str, ...] = ("review", "chain", "fan-out", "debate", "tree", "map-reduce", "reflection", "rag")
 """Each names a module here, with ``_`` for ``-``, and the function in it that makes the workflow."""
 
 
