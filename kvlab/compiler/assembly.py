@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvlab.compiler.context_use import LostContext
-from kvlab.compiler.graph import DataEdge, Known, Node, OutputOf, Piece, StateEdge
+from kvlab.compiler.graph import Call, DataEdge, Known, Node, OutputOf, Piece, StateEdge
 from kvlab.compiler.lengths import Lengths
 from kvlab.compiler.prompts import Path
 from kvlab.compiler.shared_prefixes import SharedPrefix, shared_prefixes
 from kvlab.compiler.symbols import Symbols, cut
 from kvlab.compiler.turns import Turn
 from kvlab.state.identity import Sampling
+from kvlab.workflow.definitions import AnswerPart, ContextDefinition, ContextPart, Part, ToolDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,12 @@ def place_prefixes(
     return placed
 
 
-def nodes_of(turns: Mapping[str, Turn], paths: Mapping[str, Path], placed: Sequence[Placed]) -> tuple[Node, ...]:
+def nodes_of(
+    turns: Mapping[str, Turn],
+    contexts: Mapping[str, ContextDefinition],
+    paths: Mapping[str, Path],
+    placed: Sequence[Placed],
+) -> tuple[Node, ...]:
     """All nodes, each after those it waits for: a shared prefix comes just before the first turn that needs it."""
     by_id = {place.id: place for place in placed}
     deepest: dict[str, Placed] = {}
@@ -65,7 +71,10 @@ def nodes_of(turns: Mapping[str, Turn], paths: Mapping[str, Path], placed: Seque
         for place in _chain(under, by_id):
             if place.id not in nodes:
                 nodes[place.id] = _materialize(place, by_id)
-        nodes[turn.name] = _turn_node(turn, paths[turn.name], under)
+        tool = turn.tool
+        nodes[turn.name] = (
+            _turn_node(turn, paths[turn.name], under) if tool is None else _tool_node(turn, tool, turns, contexts)
+        )
     return tuple(nodes.values())
 
 
@@ -151,6 +160,28 @@ def _turn_node(turn: Turn, path: Path, under: Placed | None) -> Node:
         sampling=sampling,
         data_parents=tuple(dict.fromkeys(piece.agent for piece in path.own if isinstance(piece, OutputOf))),
         unless=turn.unless,
+    )
+
+
+def _tool_node(
+    turn: Turn, tool: ToolDefinition, turns: Mapping[str, Turn], contexts: Mapping[str, ContextDefinition]
+) -> Node:
+    def given(part: Part) -> str | OutputOf:
+        if isinstance(part, AnswerPart):
+            return OutputOf(turns[part.agent].speaker)
+        return contexts[part.context].text if isinstance(part, ContextPart) else part.text
+
+    call = Call(tool.call, tuple(map(given, turn.parts)), tool.pause_seconds, tool.hold_seconds, tool.max_tokens)
+    return Node(
+        id=turn.name,
+        kind="tool",
+        lane=turn.name,
+        parent=None,
+        pieces=(),
+        full_pieces=(),
+        sampling=Sampling(0, branch=turn.name),
+        data_parents=tuple(dict.fromkeys(one.agent for one in call.given if isinstance(one, OutputOf))),
+        tool=call,
     )
 
 

@@ -60,8 +60,8 @@ def compile_workflow(
     lengths, symbols = Lengths(turns, tokenizer), Symbols()
     warnings = check_lengths(turns, paths, lengths, max_positions)
     lost = lost_contexts(turns, paths, symbols, min_shared_tokens)
-    warnings += [loss.warning for loss in lost] + unused_contexts(wf.contexts, paths)
-    nodes = nodes_of(turns, paths, place_prefixes(turns, paths, lengths, min_shared_tokens, symbols))
+    warnings += [loss.warning for loss in lost] + unused_contexts(wf.contexts, turns)
+    nodes = nodes_of(turns, wf.contexts, paths, place_prefixes(turns, paths, lengths, min_shared_tokens, symbols))
     return Graph(
         name=wf.name,
         nodes=nodes,

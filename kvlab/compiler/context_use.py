@@ -10,6 +10,7 @@ from kvlab.compiler.prompts import CONTEXT_SOURCE, Path
 from kvlab.compiler.symbols import Symbols
 from kvlab.compiler.turns import Turn
 from kvlab.state.tokens import n_ids
+from kvlab.workflow.definitions import ContextPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ def lost_contexts(
     return lost
 
 
-def unused_contexts(contexts: Mapping[str, object], paths: Mapping[str, Path]) -> list[str]:
-    """Warnings for contexts that no agent reads."""
-    read = {_context(piece) for path in paths.values() for piece in path.own}
+def unused_contexts(contexts: Mapping[str, object], turns: Mapping[str, Turn]) -> list[str]:
+    """Warnings for contexts that no agent and no tool reads."""
+    read = {part.context for turn in turns.values() for part in turn.parts if isinstance(part, ContextPart)}
     return [f"context {name!r} is not read by any agent" for name in contexts if name not in read]
 
 

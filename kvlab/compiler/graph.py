@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +12,7 @@ from kvlab.state.tokens import n_ids
 if TYPE_CHECKING:
     from kvlab.cost.forecast import Forecast
 
-NodeKind = Literal["materialize", "resume", "merge"]
+NodeKind = Literal["materialize", "resume", "merge", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,22 @@ class Unless:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """What a tool does: see :class:`kvlab.workflow.definitions.ToolDefinition`. ``given`` are texts, or whose text."""
+
+    call: str | Callable[..., str]
+    given: tuple[str | OutputOf, ...]
+    pause_seconds: float
+    hold_seconds: float
+    max_tokens: int
+
+    @property
+    def name(self) -> str:
+        """Of what is called."""
+        return self.call if isinstance(self.call, str) else getattr(self.call, "__name__", "a function")
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One operator: Op_s = (I, O, S_in, S_out, f, P, σ).
 
@@ -88,7 +104,8 @@ class Node:
     kind
         ``materialize`` prefills a shared prefix, ``resume`` is an agent's turn, ``merge`` makes one conversation of
         branches: a summary is a turn like an agent's; a prefix merge feeds no pieces, draws no tokens
-        (``sampling.max_new_tokens`` 0), and its state is its parent's, unfed token included.
+        (``sampling.max_new_tokens`` 0), and its state is its parent's, unfed token included. ``tool`` calls a function:
+        it has neither pieces nor a state.
     lane
         The agent (or context) whose lane it is drawn in.
     parent
@@ -101,6 +118,8 @@ class Node:
         Ids of nodes whose generated text its own turn reads, also where that text lies in a shared prefix.
     unless
         When it is skipped: then its state, its output and its text are those of the turn that it continues.
+    tool
+        What a tool calls.
     """
 
     id: str
@@ -112,6 +131,7 @@ class Node:
     sampling: Sampling
     data_parents: tuple[str, ...] = ()
     unless: Unless | None = None
+    tool: Call | None = None
 
     @property
     def known_tokens(self) -> int:
@@ -129,7 +149,7 @@ class Node:
     def text_parents(self) -> tuple[str, ...]:
         """Ids of all nodes whose output is somewhere in its path: what textflow, which has no states, waits for."""
         said = [piece.agent for piece in self.full_pieces if not isinstance(piece, Known)]
-        return tuple(dict.fromkeys([*said, *self._condition_parents]))
+        return tuple(dict.fromkeys([*said, *self.data_parents, *self._condition_parents]))
 
     @property
     def _condition_parents(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ class Lengths:
     """Bounds on the tokens of pieces, before any output is known."""
 
     def __init__(self, turns: Mapping[str, Turn], tokenizer: PromptTokenizer) -> None:
-        self._limits = {name: turn.generation.max_new_tokens if turn.generation else 0 for name, turn in turns.items()}
+        self._limits = {name: turn.max_tokens for name, turn in turns.items()}
         self._closing = n_ids(tokenizer.close_answer())
 
     def at_least(self, pieces: Iterable[Piece]) -> int:

@@ -17,6 +17,7 @@ from kvlab.workflow.definitions import (
     Generation,
     MergeDefinition,
     Part,
+    ToolDefinition,
 )
 
 
@@ -38,6 +39,8 @@ class Turn:
         Whose generated ids its text is: its own name, or for a prefix merge that of its longest branch.
     unless
         When it is skipped, by the name of who speaks; ``instead`` is the speaker of the turn that it continues.
+    tool
+        Set where it is no turn of a model but a call: ``parts`` are what it is given.
     """
 
     name: str
@@ -48,6 +51,14 @@ class Turn:
     branches: tuple[str, ...]
     speaker: str
     unless: Unless | None = None
+    tool: ToolDefinition | None = None
+
+    @property
+    def max_tokens(self) -> int:
+        """Most ids that its text has."""
+        if self.tool is not None:
+            return self.tool.max_tokens
+        return self.generation.max_new_tokens if self.generation is not None else 0
 
     @property
     def generates(self) -> bool:
@@ -80,6 +91,8 @@ def turns_of(contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Def
 
 def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
     name = definition.name
+    if isinstance(definition, ToolDefinition):
+        return Turn(name, None, None, definition.parts, None, (), name, tool=definition)
     if isinstance(definition, AgentDefinition):
         stop = definition.unless
         unless = None
@@ -97,16 +110,19 @@ def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
 def _needs(definition: Definition) -> tuple[str, ...]:
     if isinstance(definition, MergeDefinition):
         return definition.branches
+    read = tuple(part.agent for part in definition.parts if isinstance(part, AnswerPart))
+    if isinstance(definition, ToolDefinition):
+        return read
     continued = (definition.continues,) if definition.continues else ()
     condition = (definition.unless.agent,) if definition.unless is not None else ()
-    return continued + tuple(part.agent for part in definition.parts if isinstance(part, AnswerPart)) + condition
+    return continued + read + condition
 
 
 def _require_names(
     definition: Definition, contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition]
 ) -> None:
     wanted = [("agent", name) for name in _needs(definition)]
-    if isinstance(definition, AgentDefinition):
+    if not isinstance(definition, MergeDefinition):
         wanted += [("context", part.context) for part in definition.parts if isinstance(part, ContextPart)]
     for kind, name in wanted:
         if name not in (agents if kind == "agent" else contexts):

@@ -54,8 +54,10 @@ class Forecast:
 
 def forecast(graph: Graph, cost: CostModel) -> Forecast:
     """Predicted cost of each operator of ``graph`` with all cores of the machine that ``cost`` was measured on."""
-    limits = {node.id: node.sampling.max_new_tokens for node in graph.nodes}
-    return Forecast(tuple(_agent(node, limits, cost) for node in graph.nodes))
+    limits = {
+        node.id: node.sampling.max_new_tokens if node.tool is None else node.tool.max_tokens for node in graph.nodes
+    }
+    return Forecast(tuple(_agent(node, limits, cost) for node in graph.nodes if node.tool is None))
 
 
 def _agent(node: Node, limits: Mapping[str, int], cost: CostModel) -> AgentCost:

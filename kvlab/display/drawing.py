@@ -256,6 +256,8 @@ def _turn_caption(turn: Row | None) -> str:
 
 
 def _node_title(node: Mapping[str, Any]) -> str:
+    if node["kind"] == "tool":
+        return f"{node['id']}: calls {node['tool']}; the states that wait for it are idle"
     title = f"{node['id']}: {node['kind']}, {count_text(node['known_tokens'])} tokens known"
     title += f", up to {count_text(node['max_new_tokens'])} new" if node.get("max_new_tokens") else ""
     if node.get("unless"):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def graph_text(graph: Graph) -> str:
     """G_s for a terminal.
 
-    ``●`` materialize, ``◆`` resume, ``▼`` merge; ``▲ n`` says that a state is forked n ways; ``┄`` is a state edge with
-    its tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch; ``unless`` tells when
-    a turn is skipped.
+    ``●`` materialize, ``◆`` resume, ``▼`` merge, ``■`` tool; ``▲ n`` says that a state is forked n ways; ``┄`` is a state
+    edge with its tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch; ``unless``
+    tells when a turn is skipped.
     """
     children: dict[str | None, list[Node]] = {}
     for node in graph.nodes:
@@ -35,6 +35,8 @@ def graph_text(graph: Graph) -> str:
         batch = "  ∥" if node.id in together else ""
         again = f"  recomputed: {edge.recompute_because}" if edge and edge.recompute_because else ""
         fed = f"+{count_text(node.known_tokens)}"
+        if node.tool is not None:
+            fed = f"≤ {count_text(node.tool.max_tokens)} tokens, after {seconds_text(node.tool.pause_seconds)}"
         if node.sampling.max_new_tokens:
             fed += f", ≤ {count_text(node.sampling.max_new_tokens)} new"
         stop = f"  unless {node.unless.agent} says {node.unless.text!r}" if node.unless is not None else ""

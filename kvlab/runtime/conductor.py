@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from kvlab.compiler.graph import Graph, Node
+from kvlab.compiler.graph import Call, Graph, Node
 from kvlab.compiler.resolve import resolve
 from kvlab.cost.decide import Decision, Policy, decide
 from kvlab.cost.policies import Forced
@@ -26,7 +26,7 @@ from kvlab.cost.seen import seen
 from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
-from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, NoRoom, TransferFailed
+from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, InvalidInput, KVLabError, NoRoom, TransferFailed
 from kvlab.policy.eviction import NEVER
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
@@ -38,6 +38,7 @@ from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
 from kvlab.runtime.remote_errors import as_error, error_of
 from kvlab.runtime.stopping import ask_to_stop
+from kvlab.runtime.tool_calls import LANE, Hold, ToolCall
 from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
 from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
@@ -114,7 +115,7 @@ class Conductor:
         if unit is None or not self.gate.closed or self.gate.waiting is None:
             return None
         node = unit.nodes[0]
-        op = node.kind if self.flow == "state" else "text"
+        op = self._op(node)
         agents = tuple(one.id for one in unit.nodes)
         parent = self._parent(node) if self.flow == "state" else None
         if parent is None:
@@ -231,6 +232,9 @@ class Conductor:
             if self._is_stopped(unit.nodes[0]):
                 self._skip(unit.nodes[0])
                 return
+            if unit.nodes[0].tool is not None:
+                self._call(unit, unit.nodes[0].tool)
+                return
             if self.flow == "state" and not unit.nodes[0].pieces:
                 self._adopt(unit)
                 return
@@ -288,6 +292,51 @@ class Conductor:
         )
         self._settle(node, parent)
 
+    def _call(self, unit: Unit, tool: Call) -> None:
+        """Call a tool. The states that wait for it are idle until then, and held, so that nothing evicts them."""
+        core, name = self.core, unit.name
+        unit.action = unit.action or self._action_of(unit)
+        self._pass_gate(unit)
+        told: dict[str, Any] = {"action": unit.action, "agent": name, "worker": LANE}
+        core.hub.emit(Kind.ACTION_PLANNED, self.run, **told, detail={"op": "tool", "subject": name})
+        texts = [one if isinstance(one, str) else self.progress.texts[one.agent] for one in tool.given]
+        waiting = [node.parent for node in self.graph.nodes if name in node.data_parents]
+        idle = [self.progress.states[parent] for parent in waiting if parent in self.progress.states]
+        unit.held = Hold(core.catalog, unit.action, idle, tool.hold_seconds)
+        core.hub.emit(Kind.ACTION_STARTED, self.run, **told, detail={"op": "tool", "holds": [one.id for one in idle]})
+        self._running[unit.action] = unit
+        unit.call = ToolCall(name, tool, texts, lambda: self._inbox.put(("tool", unit.action)))
+
+    def _returned(self, unit: Unit, tool: Call, call: ToolCall) -> None:
+        """A tool's text is what an agent's answer is: ids, without control tokens."""
+        if call.text is None:
+            self._fail(unit, call.error or Cancelled(f"{unit.name} was cancelled", hint="run it again"))
+            return
+        ids = self.core.tokenizer.text_ids(call.text)
+        if n_ids(ids) > tool.max_tokens:
+            hint = f"max_tokens={n_ids(ids)} or more in wf.tool, or a shorter text"
+            self._fail(
+                unit,
+                InvalidInput(f"tool {unit.name} returned {n_ids(ids)} tokens, at most {tool.max_tokens}", hint=hint),
+            )
+            return
+        self._retire(unit)
+        self.progress.outputs[unit.name], self.progress.texts[unit.name] = ids, call.text
+        self.core.hub.emit(
+            Kind.ACTION_FINISHED,
+            self.run,
+            action=unit.action,
+            agent=unit.name,
+            worker=LANE,
+            n_tokens=n_ids(ids),
+            seconds=call.seconds,
+            detail={"op": "tool", "text": call.text},
+        )
+        self._settle(unit.nodes[0], None)
+
+    def _op(self, node: Node) -> str:
+        return node.kind if self.flow == "state" or node.tool is not None else "text"
+
     def _parent(self, node: Node) -> StateRecord | None:
         return self.progress.states[node.parent] if node.parent is not None else None
 
@@ -300,13 +349,7 @@ class Conductor:
         core = self.core
         unit.action = unit.action or self._action_of(unit)
         # Decided after the gate: while an action waits there, workers come and go and states move.
-        if not unit.passed:
-            self._waiting_unit = unit
-            try:
-                self.gate.pass_through(unit.action, self._hear, unit.stops)
-            finally:
-                self._waiting_unit = None
-            unit.passed_ns = time.time_ns()
+        self._pass_gate(unit)
         branches = tuple(self._branch(node) for node in unit.nodes)
         parent = None if self.flow == "text" else self._parent(unit.nodes[0])
         if unit.decision is None and len(self._decided(unit, branches, parent)) > 1:
@@ -326,6 +369,16 @@ class Conductor:
         except BaseException:
             self._retire(unit)
             raise
+
+    def _pass_gate(self, unit: Unit) -> None:
+        if unit.passed:
+            return
+        self._waiting_unit = unit
+        try:
+            self.gate.pass_through(unit.action, self._hear, unit.stops)
+        finally:
+            self._waiting_unit = None
+        unit.passed_ns = time.time_ns()
 
     def _action_of(self, unit: Unit) -> str:
         others = f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else ""
@@ -455,7 +508,7 @@ class Conductor:
             self._tell_decision(unit, decision)
             if self._audit is not None:
                 self._decided_units.append((unit, parent, branches))
-        op = unit.nodes[0].kind if self.flow == "state" else "text"
+        op = self._op(unit.nodes[0])
         self.core.hub.emit(
             Kind.ACTION_PLANNED,
             self.run,
@@ -512,10 +565,17 @@ class Conductor:
                 if silent.pending is not None:
                     self._operations.abandon(silent.pending)
                 hint = "its worker did not answer; look whether it is alive"
+                if silent.call is not None:
+                    hint = "its function did not return, and is left alone"
                 self._fail(silent, Cancelled(f"{silent.name} was cancelled", hint=hint))
             return
         unit = self._running.get(action or "")
         if unit is None:
+            return
+        tool = unit.nodes[0].tool
+        if tool is not None:
+            if unit.call is not None:
+                self._returned(unit, tool, unit.call)
             return
         futures = [unit.text_answer] if self.flow == "text" else (unit.pending.answers if unit.pending else [])
         erred = next((future for future in futures if future.status in {"error", "cancelled", "lost"}), None)
@@ -525,6 +585,9 @@ class Conductor:
             self._finish(unit, self.core.client.gather(futures))
 
     def _stop_running(self) -> None:
+        for unit in self._running.values():
+            if unit.call is not None:
+                unit.call.stop()
         ask_to_stop(self.core.client, list(self._running))
 
     def _failed(self, unit: Unit, future: Any) -> None:
@@ -559,6 +622,10 @@ class Conductor:
     def _retire(self, unit: Unit) -> None:
         self._running.pop(unit.action, None)
         self._planner.release(unit.action)
+        if unit.call is not None:
+            unit.call.stop()
+        if unit.held is not None:
+            unit.held.end()
         if self.flow == "text":
             self.core.catalog.budget.release(f"text-{unit.action}")
 

@@ -65,6 +65,8 @@ class Answer:
     def state(self) -> KVState:
         """Its state; stateflow only."""
         self._run.result_of(self._name)
+        if self._run.graph.by_id[self._name].tool is not None:
+            raise InvalidInput(f"{self._name} is a tool: it has a text and no state", hint="ask who reads it")
         if self._name not in self._run.states:
             raise InvalidInput(f"{self._name} has no state in textflow", hint='run with flow="state"')
         return self._run.states[self._name]

@@ -9,6 +9,7 @@ from kvlab.compiler.graph import Graph, Node
 from kvlab.cost.decide import Decision
 from kvlab.runtime.operations import Pending
 from kvlab.runtime.prefetch import Prefetched
+from kvlab.runtime.tool_calls import Hold, ToolCall
 from kvlab.state.records import StateRecord
 
 Flow = Literal["state", "text"]
@@ -34,6 +35,8 @@ class Unit:
     announced: bool = False
     pending: Pending | None = None
     text_answer: Any = None
+    call: ToolCall | None = None
+    held: Hold | None = None
     tries: int = 0
     because: str | None = None
     planned: str = ""
@@ -114,7 +117,7 @@ class Progress:
 def units_of(graph: Graph, flow: Flow) -> list[Unit]:
     """What ``graph`` launches: in textflow every agent by itself, in stateflow siblings together."""
     if flow == "text":
-        return [Unit((node,)) for node in graph.nodes if node.sampling.max_new_tokens]
+        return [Unit((node,)) for node in graph.nodes if node.sampling.max_new_tokens or node.tool is not None]
     grouped = {name: group for group in graph.siblings for name in group}
     groups = [grouped.get(node.id, (node.id,)) for node in graph.nodes]
     return [Unit(tuple(graph.by_id[name] for name in group)) for group in dict.fromkeys(groups)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,4 +103,33 @@ class MergeDefinition:
     generation: Generation | None
 
 
-Definition = AgentDefinition | MergeDefinition
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A function that is called between two turns, with the texts of ``parts``; what it returns is its text.
+
+    Attributes
+    ----------
+    call
+        A name of :data:`kvlab.workflow.tools.TOOLS`, or a function.
+    pause_seconds
+        Waited before the call.
+    hold_seconds
+        How long the states that wait for it are kept in memory at most, whatever else wants room.
+    max_tokens
+        Of its text.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    call: str | Callable[..., str]
+    pause_seconds: float
+    hold_seconds: float
+    max_tokens: int
+
+    @property
+    def generation(self) -> None:
+        """No model runs for it."""
+        return
+
+
+Definition = AgentDefinition | MergeDefinition | ToolDefinition

@@ -10,7 +10,17 @@ from typing import Any
 from kvlab.errors import InvalidInput
 from kvlab.workflow import Workflow
 
-NAMES: tuple[str, ...] = ("review", "chain", "fan-out", "debate", "tree", "map-reduce", "reflection", "rag")
+NAMES: tuple[str, ...] = (
+    "review",
+    "chain",
+    "fan-out",
+    "debate",
+    "tree",
+    "map-reduce",
+    "reflection",
+    "rag",
+    "plan-execute",
+)
 """Each names a module here, with ``_`` for ``-``, and the function in it that makes the workflow."""
 
 

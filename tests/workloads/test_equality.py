@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, int]] = {
     "map-reduce": {"parts": 2},
     "reflection": {"rounds": 2},
     "rag": {"questions": 2},
+    "plan-execute": {"steps": 2, "pause_ms": 50},
 }
 Cold = Callable[[list[int]], list[int]]
 
@@ -48,6 +49,7 @@ def cold(tiny_model_dir: str) -> Cold:
 
 
 def answers(run: Any) -> dict[str, tuple[int, ...]]:
+    """What agents and tools said."""
     return {node.id: run[node.id].token_ids for node in run.graph.nodes if node.kind != "materialize"}
 
 
