@@ -90,9 +90,15 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
     run.set_defaults(command=_run)
 
-    listed = commands.add_parser("workloads", help="list the named workloads, or print one as YAML")
+    listed = commands.add_parser("workloads", help="list the named workloads, or print or draw one")
     listed.add_argument(
-        "workload", nargs="?", metavar="NAME", help="print this one as YAML, ready to be changed and run"
+        "workload", nargs="?", metavar="NAME|FILE", help="print this one as YAML, ready to be changed and run"
+    )
+    listed.add_argument("--context", type=Path, metavar="FILE", help="text that the agents share (default: a sample)")
+    listed.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw it instead")
+    listed.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer counts (default: %(default)s)")
+    listed.add_argument(
+        "--set", action=_Set, default={}, metavar="NAME=N", dest="parameters", help="a parameter of the workload"
     )
     listed.set_defaults(command=_workloads)
 
@@ -241,11 +247,20 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def _workloads(chosen: argparse.Namespace) -> None:
-    from kvlab.workloads import NAMES, build, parameters_of, told
+    from kvlab.workloads import NAMES, parameters_of, told
+    from kvlab.workloads.demo import workflow_named
 
-    if chosen.workload is not None:
-        print(build(chosen.workload).to_yaml(), end="")
+    if chosen.workload is not None and chosen.picture is not None:
+        from kvlab.workloads.picture import write_picture
+
+        workflow = workflow_named(chosen.workload, _require_file(chosen.context), chosen.parameters)
+        print(write_picture(workflow, chosen.picture, chosen.model))
         return
+    if chosen.workload is not None:
+        print(workflow_named(chosen.workload, _require_file(chosen.context), chosen.parameters).to_yaml(), end="")
+        return
+    if chosen.picture or chosen.parameters or chosen.context:
+        raise InvalidInput("these options are for one workload", hint="kvlab workloads NAME --picture FILE.svg")
     for name in NAMES:
         settings = "  ".join(f"{parameter}={default}" for parameter, default in parameters_of(name).items())
         print(f"{name:<12}{told(name)}\n{'':<12}{settings}")

@@ -23,7 +23,7 @@ def test_a_tool_is_a_node_that_is_waited_for(tokenizer, shown):
     assert set(second.waits_for) == {"first", "found"} == set(second.text_parents)
     assert [(edge.source, edge.target) for edge in graph.data_edges] == [("first", "found"), ("found", "second")]
     outputs = {"first": pack_ids(b"one?"), "found": pack_ids(b"2 words.")}
-    assert "\n\n".join(["2 words.", "Go on."]) in shown(resolve(second.pieces, outputs, tokenizer))
+    assert "2 words.\n\nGo on." in shown(resolve(second.pieces, outputs, tokenizer))
     assert graph.warnings == ()
     assert "■ found (≤ 40 tokens" in str(graph)
     with pytest.raises(GraphError, match="'found' is needed"):
