@@ -120,6 +120,8 @@ class Node:
         When it is skipped: then its state, its output and its text are those of the turn that it continues.
     tool
         What a tool calls.
+    model
+        Name of the model that it is for; empty for the lab's own.
     """
 
     id: str
@@ -132,6 +134,7 @@ class Node:
     data_parents: tuple[str, ...] = ()
     unless: Unless | None = None
     tool: Call | None = None
+    model: str = ""
 
     @property
     def known_tokens(self) -> int:
@@ -170,12 +173,14 @@ class StateEdge:
 
     ``n_tokens`` counts the tokens of that state as far as they are known before the run: at most so many, with every
     agent generating all of its ``max_new_tokens``. Where ``recompute_because`` is set, it counts what is lost.
+    ``fields`` are those of M and Θ in which the two models differ, where they are not one.
     """
 
     source: str
     target: str
     n_tokens: int
     recompute_because: str | None = None
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

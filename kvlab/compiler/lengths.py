@@ -10,11 +10,16 @@ from kvlab.compiler.turns import Turn
 from kvlab.errors import ContextTooLong
 from kvlab.state.tokens import n_ids
 
+RETOLD = 2
+"""What one model said in so many tokens another one reads in at most this many times as many: no law, but for text seldom
+more, since vocabularies of language models cut it about as finely."""
+
 
 class Lengths:
-    """Bounds on the tokens of pieces, before any output is known."""
+    """Bounds on the tokens of pieces for one model, before any output is known."""
 
-    def __init__(self, turns: Mapping[str, Turn], tokenizer: PromptTokenizer) -> None:
+    def __init__(self, turns: Mapping[str, Turn], tokenizer: PromptTokenizer, model: str = "") -> None:
+        self._retold = {name for name, turn in turns.items() if turn.model != model}
         self._limits = {name: turn.max_tokens for name, turn in turns.items()}
         self._closing = n_ids(tokenizer.close_answer())
 
@@ -37,7 +42,7 @@ class Lengths:
             return 0, self.at_most(piece.pieces)
         limit = self._limits[piece.agent]
         if isinstance(piece, OutputOf):
-            return 0, limit
+            return 0, limit * RETOLD if piece.agent in self._retold else limit
         if isinstance(piece, RawOutputOf):
             return 0, limit - 1
         return max(1, self._closing), 1 + self._closing

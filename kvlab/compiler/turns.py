@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvlab.compiler.graph import Unless
 from kvlab.compiler.merges import summary_parts, tip_of_prefix_merge
@@ -28,7 +28,7 @@ class Turn:
     Attributes
     ----------
     continues
-        Name of the turn on whose state it starts, or None.
+        Name of the turn whose conversation it goes on with, or None.
     parts
         What its user turn says; empty for a prefix merge.
     generation
@@ -41,6 +41,10 @@ class Turn:
         When it is skipped, by the name of who speaks; ``instead`` is the speaker of the turn that it continues.
     tool
         Set where it is no turn of a model but a call: ``parts`` are what it is given.
+    model
+        Name of its model; empty for the lab's own.
+    start
+        The turn on whose state it starts: the nearest one of its conversation that has the same model.
     """
 
     name: str
@@ -52,6 +56,8 @@ class Turn:
     speaker: str
     unless: Unless | None = None
     tool: ToolDefinition | None = None
+    model: str = ""
+    start: str | None = None
 
     @property
     def max_tokens(self) -> int:
@@ -71,13 +77,16 @@ class Turn:
         return tuple(dict.fromkeys(part.agent for part in self.parts if isinstance(part, AnswerPart)))
 
 
-def turns_of(contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition]) -> dict[str, Turn]:
+def turns_of(
+    contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition], own_model: str | None = None
+) -> dict[str, Turn]:
     """Every agent's turn by name: each after all it depends on, else in the order of definition.
 
     Raises
     ------
     GraphError
-        For a name that is not defined (any more) or agents that wait for each other; names them.
+        For a name that is not defined (any more), agents that wait for each other, or a turn that may be skipped on
+        another model than the one it would stand for; names them.
     MergeRefused
         For a prefix merge of branches that are not on one conversation.
     """
@@ -85,8 +94,29 @@ def turns_of(contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Def
         _require_names(definition, contexts, agents)
     turns: dict[str, Turn] = {}
     for name in _in_order({name: _needs(definition) for name, definition in agents.items()}):
-        turns[name] = _turn(agents[name], turns)
+        turns[name] = _with_model(_turn(agents[name], turns), turns, own_model)
     return turns
+
+
+def _with_model(turn: Turn, turns: Mapping[str, Turn], own_model: str | None) -> Turn:
+    if turn.tool is not None:
+        return turn
+    before = turns[turn.continues] if turn.continues is not None else None
+    if turn.generation is None:
+        model = before.model if before is not None else ""
+    else:
+        model = turn.generation.model or ""
+        model = "" if model == own_model else model
+    if turn.unless is not None and before is not None and before.model != model:
+        raise GraphError(
+            f"agent {turn.name!r} may be skipped and would stand for {before.name!r}, which has another model",
+            hint=f"give both the same model=, or leave unless= of {turn.name!r} out",
+            agent=turn.name,
+        )
+    start = before
+    while start is not None and start.model != model:
+        start = turns[start.continues] if start.continues is not None else None
+    return replace(turn, model=model, start=start.name if start is not None else None)
 
 
 def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
