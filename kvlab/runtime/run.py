@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from kvlab.cost.policies import forced, oracle_of
 from kvlab.errors import InvalidInput, KVLabError
+from kvlab.runtime.beside import Speaker
 from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
+from kvlab.runtime.operations import Operations
 from kvlab.runtime.recording import RunRecorder, announce_workers
 from kvlab.runtime.remote_errors import as_error
 from kvlab.runtime.reporting import FLUSH_SECONDS
@@ -122,7 +124,10 @@ class Run:
         announce_workers(self._hub, self.name, workers_now)
         self._conductor = Conductor(
             verbs.core,
-            verbs.planner,
+            {
+                "" if one is verbs else name: Speaker(one.core, one.planner, Operations(one.core))
+                for name, one in verbs.models.items()
+            },
             graph,
             run=self.name,
             flow=flow,
@@ -142,7 +147,7 @@ class Run:
     def _on_node_done(self, node: str) -> None:
         record = self._conductor.progress.states.get(node)
         if record is not None and node not in self.states:
-            self.states[node] = KVState(self._verbs, record)
+            self.states[node] = KVState(self._verbs.models[record.model.name], record)
         with self._changed:
             self._changed.notify_all()
 

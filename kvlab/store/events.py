@@ -33,7 +33,8 @@ class Kind(StrEnum):
     SEGMENT_DROPPED = "segment.dropped"  # segment, worker, nbytes
     SEGMENT_SENT = "segment.sent"  # segment, worker (sender), nbytes (on the wire; 0 when mapped); detail: to, how
     SEGMENT_RECEIVED = "segment.received"  # segment, worker (receiver), nbytes, seconds; detail: from, how
-    # edge, agent; detail: source, target, n_tokens, alternatives, chosen, worker, reason, policy, seen (cost/seen.py)
+    # edge, agent; detail: source, target, n_tokens, alternatives, chosen, worker, reason, policy, seen (cost/seen.py),
+    # fields (in which the models of both ends differ; only where they do)
     DECISION = "decision"
     DECISION_ACTUAL = "decision.actual"  # edge, seconds; detail: how, worker, nbytes, terms, because
     DECISION_AUDIT = "decision.audit"  # edge; detail: roads [{how, worker, seconds, because}], regret
