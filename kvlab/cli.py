@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("workload", metavar="NAME|FILE", help="`kvlab workloads` lists names; a file is .py or .yaml")
     _add_lab_arguments(run)
     run.add_argument(
-        "--set", action=_Set, default={}, metavar="NAME=N", dest="parameters", help="a parameter of a workload"
+        "--set", action=_Set, default={}, metavar="NAME=VALUE", dest="parameters", help="a parameter of a workload"
     )
     run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
     run.set_defaults(command=_run)
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     listed.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw it instead")
     listed.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer counts (default: %(default)s)")
     listed.add_argument(
-        "--set", action=_Set, default={}, metavar="NAME=N", dest="parameters", help="a parameter of the workload"
+        "--set", action=_Set, default={}, metavar="NAME=VALUE", dest="parameters", help="a parameter of the workload"
     )
     listed.set_defaults(command=_workloads)
 
@@ -135,15 +135,17 @@ def _add_lab_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Set(argparse.Action):
-    """``--set agents=6``, as often as there are parameters."""
+    """``--set agents=6``, as often as there are parameters; what is no whole number is a text."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        name, _, number = str(values).partition("=")
+        name, _, value = str(values).partition("=")
+        if not (name and value):
+            parser.error(f"{option_string} {values}: wants NAME=VALUE, such as agents=6")
         try:
-            before = getattr(namespace, self.dest)
-            setattr(namespace, self.dest, {**before, name: int(number)})
+            chosen: int | str = int(value)
         except ValueError:
-            parser.error(f"{option_string} {values}: wants NAME=N with a whole number, such as agents=6")
+            chosen = value
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest), name: chosen})
 
 
 def _positive(text: str) -> int:

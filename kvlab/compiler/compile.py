@@ -61,9 +61,11 @@ def compile_workflow(
     if not wf.agents:
         raise GraphError(f"workflow {wf.name!r} has no agents", hint='add one: wf.agent("name", "prompt")')
     _require_model(wf, model, models)
-    turns = turns_of(wf.contexts, wf.agents, model)
+    # One model may have several names, the lab's own too.
+    known = {name: "" if one.identity.name == model else one.identity.name for name, one in models.items()}
+    turns = turns_of(wf.contexts, wf.agents, known if model is None else {**known, model: ""})
     spoken = {"": (tokenizer, max_positions)} | {
-        name: (one.tokenizer, one.max_positions) for name, one in models.items() if name != model
+        known[name]: (one.tokenizer, one.max_positions) for name, one in models.items() if known[name]
     }
     paths = paths_of(turns, wf.contexts, {name: tokens for name, (tokens, _) in spoken.items()})
     lengths = {name: Lengths(turns, tokens, name) for name, (tokens, _) in spoken.items()}
@@ -76,12 +78,11 @@ def compile_workflow(
         lost += lost_contexts(mine, {turn: paths[turn] for turn in mine}, symbols, min_shared_tokens)
     warnings += [loss.warning for loss in lost] + unused_contexts(wf.contexts, turns)
     nodes = nodes_of(turns, wf.contexts, paths, place_prefixes(turns, paths, lengths, min_shared_tokens, symbols))
-    own = {"": models[model]} if model in models else {}
     return Graph(
         name=wf.name,
         nodes=nodes,
         data_edges=data_edges_of(nodes),
-        state_edges=state_edges_of(nodes, turns, lengths, lost, {**models, **own}),
+        state_edges=state_edges_of(nodes, turns, lengths, lost, {known[name]: one for name, one in models.items()}),
         siblings=siblings_of(nodes),
         warnings=tuple(warnings),
     )

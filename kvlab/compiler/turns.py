@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from kvlab.compiler.graph import Unless
 from kvlab.compiler.merges import summary_parts, tip_of_prefix_merge
@@ -78,9 +79,13 @@ class Turn:
 
 
 def turns_of(
-    contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition], own_model: str | None = None
+    contexts: Mapping[str, ContextDefinition],
+    agents: Mapping[str, Definition],
+    models: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Turn]:
     """Every agent's turn by name: each after all it depends on, else in the order of definition.
+
+    ``models`` has what :attr:`Turn.model` is for each name that an agent's ``model=`` may have.
 
     Raises
     ------
@@ -94,19 +99,18 @@ def turns_of(
         _require_names(definition, contexts, agents)
     turns: dict[str, Turn] = {}
     for name in _in_order({name: _needs(definition) for name, definition in agents.items()}):
-        turns[name] = _with_model(_turn(agents[name], turns), turns, own_model)
+        turns[name] = _with_model(_turn(agents[name], turns), turns, models)
     return turns
 
 
-def _with_model(turn: Turn, turns: Mapping[str, Turn], own_model: str | None) -> Turn:
+def _with_model(turn: Turn, turns: Mapping[str, Turn], models: Mapping[str, str]) -> Turn:
     if turn.tool is not None:
         return turn
     before = turns[turn.continues] if turn.continues is not None else None
     if turn.generation is None:
         model = before.model if before is not None else ""
     else:
-        model = turn.generation.model or ""
-        model = "" if model == own_model else model
+        model = models[turn.generation.model] if turn.generation.model is not None else ""
     if turn.unless is not None and before is not None and before.model != model:
         raise GraphError(
             f"agent {turn.name!r} may be skipped and would stand for {before.name!r}, which has another model",

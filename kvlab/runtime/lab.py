@@ -245,7 +245,9 @@ class Lab(metaclass=Remembered):
             "graph": graph_document(graph),
             "forecast": asdict(graph.forecast) if graph.forecast is not None else None,
             **self._record_document(chosen or self.core.workers),
-            "models": [_identity_document(verbs.core) for verbs in self._verbs.models.values()],
+            "models": [
+                _identity_document(verbs.core) for name, verbs in self._verbs.models.items() if name in self._folders
+            ],
             "namespace": namespace,
             "policy": chosen_policy.name,
             "audit": audit,
@@ -288,7 +290,7 @@ class Lab(metaclass=Remembered):
         }
 
     def add_model(self, model: str) -> str:
-        """Load another model on every worker, beside the lab's own, and return the name that ``wf.agent(model=)`` takes.
+        """Load another model on every worker, beside the lab's own, and return its name. ``wf.agent(model=)`` takes either.
 
         States of different models are never joined: where an agent continues another model's, its conversation is read
         as text, and the edge says what differs. A model that is there already is not loaded again.
@@ -313,6 +315,7 @@ class Lab(metaclass=Remembered):
             )
         if name not in self._verbs.models:
             Verbs(core_beside(self.core, path, n_copies=self._copies), self._verbs.models)
+        self._verbs.models.setdefault(model, self._verbs.models[name])
         return name
 
     def inspect(self, **options: Any) -> Any:

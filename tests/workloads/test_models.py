@@ -101,8 +101,7 @@ def test_the_edge_between_them_names_what_differs(run: Any) -> None:
         assert excluded == row["reason"]
     told = [json.loads(event["detail"]) for event in saved.events.to_pylist() if event["kind"] == "decision"]
     fields = {one["target"]: one["fields"] for one in told if "fields" in one}
-    assert fields == dict.fromkeys(("check", "revise", "again"), ["weights", "tokenizer", "layers"])
-    assert edges["plan→revise"]["chosen"] != "recompute" or edges["plan→revise"]["alternatives"].count("excluded") > 1
+    assert fields == {name: ["weights", "tokenizer", "layers"] for name in ("check", "revise", "again")}
     assert "cannot be used by" in str(run.graph)
     assert [one["name"] for one in saved.world.run["models"]][1:] == [OTHER]
 
