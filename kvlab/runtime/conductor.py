@@ -19,16 +19,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from kvlab.compiler.graph import Call, Graph, Node, OutputOf, Piece, StateEdge, flat
+from kvlab.compiler.graph import Call, Graph, Node, OutputOf, Piece, flat
 from kvlab.compiler.resolve import resolve
 from kvlab.cost.decide import Decision, Policy, decide
 from kvlab.cost.policies import Forced
-from kvlab.cost.roads import Alternative
-from kvlab.cost.seen import seen
 from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
-from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, InvalidInput, KVLabError, NoRoom, TransferFailed
+from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, NoRoom, TransferFailed
 from kvlab.policy.eviction import NEVER
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
@@ -41,8 +39,9 @@ from kvlab.runtime.planning import path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
 from kvlab.runtime.remote_errors import as_error, error_of
 from kvlab.runtime.stopping import ask_to_stop
-from kvlab.runtime.tool_calls import LANE, Hold, ToolCall
-from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.runtime.telling import tell_decision, tell_refused
+from kvlab.runtime.tool_calls import ToolCall
+from kvlab.runtime.turns import Timeline, turn_of
 from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
@@ -299,44 +298,32 @@ class Conductor:
 
     def _call(self, unit: Unit, tool: Call) -> None:
         """Call a tool. The states that wait for it are idle until then, and held, so that nothing evicts them."""
-        core, name = self.core, unit.name
         unit.action = unit.action or self._action_of(unit)
         self._pass_gate(unit)
-        told: dict[str, Any] = {"action": unit.action, "agent": name, "worker": LANE}
-        core.hub.emit(Kind.ACTION_PLANNED, self.run, **told, detail={"op": "tool", "subject": name})
         texts = [one if isinstance(one, str) else self.progress.texts[one.agent] for one in tool.given]
-        waiting = [node.parent for node in self.graph.nodes if name in node.data_parents]
+        waiting = [node.parent for node in self.graph.nodes if unit.name in node.data_parents]
         idle = [self.progress.states[parent] for parent in waiting if parent in self.progress.states]
-        unit.held = Hold(core.catalog, unit.action, idle, tool.hold_seconds)
-        core.hub.emit(Kind.ACTION_STARTED, self.run, **told, detail={"op": "tool", "holds": [one.id for one in idle]})
         self._running[unit.action] = unit
-        unit.call = ToolCall(name, tool, texts, lambda: self._inbox.put(("tool", unit.action)))
+        unit.call = ToolCall(
+            self.core,
+            self.run,
+            unit.action,
+            unit.name,
+            tool,
+            texts,
+            idle,
+            lambda: self._inbox.put(("tool", unit.action)),
+        )
 
-    def _returned(self, unit: Unit, tool: Call, call: ToolCall) -> None:
+    def _returned(self, unit: Unit, call: ToolCall) -> None:
         """A tool's text is what an agent's answer is: ids, without control tokens."""
-        if call.text is None:
-            self._fail(unit, call.error or Cancelled(f"{unit.name} was cancelled", hint="run it again"))
-            return
-        ids = self.core.tokenizer.text_ids(call.text)
-        if n_ids(ids) > tool.max_tokens:
-            hint = f"max_tokens={n_ids(ids)} or more in wf.tool, or a shorter text"
-            self._fail(
-                unit,
-                InvalidInput(f"tool {unit.name} returned {n_ids(ids)} tokens, at most {tool.max_tokens}", hint=hint),
-            )
+        try:
+            text, ids = call.result()
+        except Exception as error:  # noqa: BLE001 - the tool fails by name; the rest of the run goes on
+            self._fail(unit, error)
             return
         self._retire(unit)
-        self.progress.outputs[unit.name], self.progress.texts[unit.name] = ids, call.text
-        self.core.hub.emit(
-            Kind.ACTION_FINISHED,
-            self.run,
-            action=unit.action,
-            agent=unit.name,
-            worker=LANE,
-            n_tokens=n_ids(ids),
-            seconds=call.seconds,
-            detail={"op": "tool", "text": call.text},
-        )
+        self.progress.outputs[unit.name], self.progress.texts[unit.name] = ids, text
         self._settle(unit.nodes[0], None)
 
     def _op(self, node: Node) -> str:
@@ -542,9 +529,11 @@ class Conductor:
         unit.announced = True
         for node in unit.nodes if not unit.tries else ():
             if node.id in self._refused:
-                self._tell_refused(self._refused[node.id], decision)
+                edge = self._refused[node.id]
+                tell_refused(self.core.hub, self.run, edge, self.progress.states[edge.source], decision)
         if parent is not None and not unit.tries:
-            self._tell_decision(unit, decision)
+            for node in unit.nodes:
+                tell_decision(self.core.hub, self.run, node.parent or "", node.id, decision)
             if self._audit:
                 self._decided_units.append((unit, parent, branches))
         op = self._op(unit.nodes[0])
@@ -556,50 +545,6 @@ class Conductor:
             worker=unit.worker,
             detail={"op": op, "subject": unit.name},
         )
-
-    def _tell_refused(self, edge: StateEdge, decision: Decision) -> None:
-        """The state that a conversation would go on from is another model's: there is one road."""
-        state, recompute = self.progress.states[edge.source], replace(decision.chosen, how="recompute")
-        refused = Alternative("transfer", recompute.worker, {}, state.nbytes, excluded=edge.recompute_because)
-        self.core.hub.emit(
-            Kind.DECISION,
-            self.run,
-            edge=edge_id(edge.source, edge.target),
-            agent=edge.target,
-            n_tokens=state.n_tokens,
-            detail={
-                "source": edge.source,
-                "target": edge.target,
-                "n_tokens": state.n_tokens,
-                "alternatives": [describe_alternative(one) for one in (recompute, refused)],
-                "chosen": "recompute",
-                "worker": recompute.worker,
-                "reason": edge.recompute_because,
-                "policy": decision.policy,
-                "fields": list(edge.fields),
-            },
-        )
-
-    def _tell_decision(self, unit: Unit, decision: Decision) -> None:
-        for node in unit.nodes:
-            self.core.hub.emit(
-                Kind.DECISION,
-                self.run,
-                edge=f"{node.parent}→{node.id}",
-                agent=node.id,
-                n_tokens=decision.edge.n_tokens,
-                detail={
-                    "source": node.parent,
-                    "target": node.id,
-                    "n_tokens": decision.edge.n_tokens,
-                    "alternatives": [describe_alternative(a) for a in decision.alternatives],
-                    "chosen": decision.chosen.how,
-                    "worker": decision.chosen.worker,
-                    "reason": decision.reason,
-                    "policy": decision.policy,
-                    "seen": seen(decision),
-                },
-            )
 
     def _take_other_roads(self) -> None:
         """Measure every road of every edge now that all work is done; see :mod:`kvlab.runtime.auditing`."""
@@ -636,10 +581,8 @@ class Conductor:
         unit = self._running.get(action or "")
         if unit is None:
             return
-        tool = unit.nodes[0].tool
-        if tool is not None:
-            if unit.call is not None:
-                self._returned(unit, tool, unit.call)
+        if unit.call is not None:
+            self._returned(unit, unit.call)
             return
         futures = [unit.text_answer] if self.flow == "text" else (unit.pending.answers if unit.pending else [])
         erred = next((future for future in futures if future.status in {"error", "cancelled", "lost"}), None)
@@ -651,7 +594,7 @@ class Conductor:
     def _stop_running(self) -> None:
         for unit in self._running.values():
             if unit.call is not None:
-                unit.call.stop()
+                unit.call.end()
         ask_to_stop(self.core.client, list(self._running))
 
     def _failed(self, unit: Unit, future: Any) -> None:
@@ -687,9 +630,7 @@ class Conductor:
         self._running.pop(unit.action, None)
         self._at(unit.nodes[0]).planner.release(unit.action)
         if unit.call is not None:
-            unit.call.stop()
-        if unit.held is not None:
-            unit.held.end()
+            unit.call.end()
         if self.flow == "text":
             self.core.catalog.budget.release(f"text-{unit.action}")
 

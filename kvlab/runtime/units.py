@@ -9,7 +9,7 @@ from kvlab.compiler.graph import Graph, Node
 from kvlab.cost.decide import Decision
 from kvlab.runtime.operations import Pending
 from kvlab.runtime.prefetch import Prefetched
-from kvlab.runtime.tool_calls import Hold, ToolCall
+from kvlab.runtime.tool_calls import ToolCall
 from kvlab.state.records import StateRecord
 
 Flow = Literal["state", "text"]
@@ -36,7 +36,6 @@ class Unit:
     pending: Pending | None = None
     text_answer: Any = None
     call: ToolCall | None = None
-    held: Hold | None = None
     tries: int = 0
     because: str | None = None
     planned: str = ""

@@ -88,7 +88,7 @@ def test_a_tool_that_fails_fails_by_name_and_the_rest_is_there(lab: Any) -> None
 
     wrong: Any = len
     for told, message in (
-        ({"call": broken}, "tool-1 could not be started: ValueError: no such page"),
+        ({"call": broken}, "tool tool-1 failed: ValueError: no such page"),
         ({"call": wrong}, "tool tool-1 returned int, not a text"),
         ({"call": lambda _: "word " * 90, "max_tokens": 8}, r"tool tool-1 returned \d+ tokens, at most 8"),
     ):
