@@ -265,7 +265,7 @@ def _workloads(chosen: argparse.Namespace) -> None:
         raise InvalidInput("these options are for one workload", hint="kvlab workloads NAME --picture FILE.svg")
     for name in NAMES:
         settings = "  ".join(f"{parameter}={default}" for parameter, default in parameters_of(name).items())
-        print(f"{name:<12}{told(name)}\n{'':<12}{settings}")
+        print(f"{name:<16}{told(name)}\n{'':<16}{settings}")
 
 
 def _inspect(chosen: argparse.Namespace) -> None:
