@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,12 +14,6 @@ from kvlab.errors import Cancelled, InvalidInput, KVLabError, NoRoom
 
 PAPER = "The planner names three weaknesses; the reviewers argue them; the editor writes the verdict. " * 3
 PAUSE = 0.3
-
-
-@pytest.fixture(scope="module")
-def lab(make_lab: Callable[..., Any]) -> Iterator[Any]:
-    with make_lab(kv_budget="256 MiB", processes=False) as made:
-        yield made
 
 
 def plan(*tools: dict[str, Any]) -> kvlab.Workflow:
@@ -41,7 +34,7 @@ def test_a_gap_is_as_long_as_it_is_and_the_record_shows_it(lab: Any) -> None:
         return "Found: three weaknesses."
 
     wf = plan({"call": shorten, "pause_seconds": PAUSE}, {"call": "count-words"})
-    run, text = lab.run(wf).wait(), lab.run(wf, flow="text").wait()
+    run, text = lab.run(wf, policy="always-transfer").wait(), lab.run(wf, flow="text").wait()
     for name in ("step-0", "step-1", "step-2", "tool-1", "tool-2"):
         assert run[name].token_ids == text[name].token_ids
     assert given == [(run["step-0"].text,)] * 2
@@ -73,7 +66,7 @@ def test_a_state_that_waits_is_held_until_its_deadline(lab: Any) -> None:
 
     wf = plan({"call": press}, {"call": press, "pause_seconds": PAUSE, "hold_seconds": PAUSE / 10})
     text = lab.run(wf, flow="text").wait()
-    run = lab.run(wf, paused=True)
+    run = lab.run(wf, policy="always-transfer", paused=True)
     pressed.append(run)
     run.play().wait()
     assert phases == ["resident", "evicted"]
