@@ -108,8 +108,8 @@ def state_edges_of(
         if parent is not None and turns[parent].model != node.model:
             mine, theirs = models[turns[parent].model], models[node.model]
             found = differences(mine.identity, mine.config, theirs.identity, theirs.config)
-            because = f"{mine.identity.name}'s state cannot be used by {theirs.identity.name}: {told(found)}"
-            edges.append(StateEdge(parent, node.id, size[parent], because, tuple(found)))
+            refusal = f"{mine.identity.name}'s state cannot be used by {theirs.identity.name}: {told(found)}"
+            edges.append(StateEdge(parent, node.id, size[parent], refusal, tuple(found)))
         given_up: dict[str, StateEdge] = {}
         if node.kind == "merge":
             turn = turns[node.id]

@@ -132,8 +132,8 @@ def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
         unless = None
         if stop is not None and definition.continues is not None:
             unless = Unless(turns[stop.agent].speaker, stop.text, turns[definition.continues].speaker)
-        start = definition.continues
-        return Turn(name, start, definition.role, definition.parts, definition.generation, (), name, unless)
+        continues, role = definition.continues, definition.role
+        return Turn(name, continues, role, definition.parts, definition.generation, (), name, unless)
     if definition.how == "prefix":
         tip = tip_of_prefix_merge(definition, turns)
         return Turn(name, tip, None, (), None, definition.branches, turns[tip].speaker)
