@@ -14,6 +14,7 @@ from kvlab.state.identity import root_digest
 if TYPE_CHECKING:
     from kvlab.engine.chat import ChatTokenizer
     from kvlab.runtime.catalog import Catalog
+    from kvlab.runtime.engines import ModelSpec
     from kvlab.runtime.hub import Hub
     from kvlab.state.identity import KVConfig, ModelIdentity
     from kvlab.transport.link_pace import LinkPace
@@ -53,6 +54,8 @@ class Core:
     progress: Progress
     cost: CostModel = UNMEASURED
     pace: LinkPace | None = None
+    beside: ModelSpec | None = None
+    """Set where this is a model beside the one that the workers were started with."""
     load: Load = field(default_factory=Load)
     closed: bool = False
 

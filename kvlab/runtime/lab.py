@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 
 from kvlab.compiler.compile import compile_workflow
 from kvlab.compiler.graph import Graph
+from kvlab.compiler.prompts import Spoken
 from kvlab.cost.decide import Policy
 from kvlab.cost.forecast import forecast
 from kvlab.cost.policies import Forced, forced, policy_named
@@ -25,6 +26,7 @@ from kvlab.errors import InvalidInput, StateGone
 from kvlab.policy.eviction import eviction_policy
 from kvlab.progress import SHOWN, Progress
 from kvlab.runtime import holders
+from kvlab.runtime.beside import core_beside
 from kvlab.runtime.core import Core, WorkerSeen
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.explaining import Explanation, explain
@@ -133,8 +135,9 @@ class Lab(metaclass=Remembered):
     ) -> None:
         path = resolve(model, progress)
         self.card: ModelCard = describe(path)
-        copies = 0 if address else workers if processes else 1
-        self._budget_bytes = check_room(self.card, copies, parse_budget(kv_budget), dtype, progress.say)
+        self._copies = 0 if address else workers if processes else 1
+        self._budget_bytes = check_room(self.card, self._copies, parse_budget(kv_budget), dtype, progress.say)
+        self._folders = {self.card.name: path}
         self._scratch = make_scratch()
         self._closed = threading.Lock()
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
@@ -182,6 +185,7 @@ class Lab(metaclass=Remembered):
             min_shared_tokens=min_shared_tokens,
             max_positions=self.core.config.max_positions,
             model=self.card.name,
+            models={name: _spoken(verbs.core) for name, verbs in self._verbs.models.items()},
         )
         return replace(graph, forecast=forecast(graph, self.core.cost))
 
@@ -241,6 +245,9 @@ class Lab(metaclass=Remembered):
             "graph": graph_document(graph),
             "forecast": asdict(graph.forecast) if graph.forecast is not None else None,
             **self._record_document(chosen or self.core.workers),
+            "models": [
+                _identity_document(verbs.core) for name, verbs in self._verbs.models.items() if name in self._folders
+            ],
             "namespace": namespace,
             "policy": chosen_policy.name,
             "audit": audit,
@@ -281,6 +288,35 @@ class Lab(metaclass=Remembered):
             },
             "environment": environment(),
         }
+
+    def add_model(self, model: str) -> str:
+        """Load another model on every worker, beside the lab's own, and return its name. ``wf.agent(model=)`` takes either.
+
+        States of different models are never joined: where an agent continues another model's, its conversation is read
+        as text, and the edge says what differs. A model that is there already is not loaded again.
+
+        Parameters
+        ----------
+        model
+            A name or a folder, which must be on every worker's machine.
+
+        Raises
+        ------
+        KVLabError
+            With what to try: an unknown model, no room for its weights, a worker that cannot load it.
+        """
+        self._require_open()
+        path = resolve(model, self.core.progress)
+        name = describe(path).name
+        known = self._folders.setdefault(name, path)
+        if known != path:
+            raise InvalidInput(
+                f"this lab has another {name!r}, of {known}", hint="give one of the folders another name"
+            )
+        if name not in self._verbs.models:
+            Verbs(core_beside(self.core, path, n_copies=self._copies), self._verbs.models)
+        self._verbs.models.setdefault(model, self._verbs.models[name])
+        return name
 
     def inspect(self, **options: Any) -> Any:
         """The inspector of this lab, for a cell: every state that verbs make one by one, as it is made, from the first on.
@@ -380,7 +416,8 @@ class Lab(metaclass=Remembered):
         if not self._closed.acquire(blocking=False):
             return
         Remembered.forget(self)
-        self.core.closed = True
+        for verbs in self._verbs.models.values():
+            verbs.core.closed = True
         going = [run for run in self._runs if not run.over]
         for run in going:
             run.cancel()
@@ -438,6 +475,10 @@ def _at_exit(close: Callable[[], None]) -> None:
 
     # Private, but the only hook that comes before concurrent.futures has ended its own.
     getattr(threading, "_register_atexit", atexit.register)(still_there)
+
+
+def _spoken(core: Core) -> Spoken:
+    return Spoken(core.tokenizer, core.config.max_positions, core.model, core.config)
 
 
 def _identity_document(core: Core) -> dict[str, Any]:
