@@ -46,11 +46,12 @@ def apply() -> None:
     """Set all of :data:`SETTINGS` in this process. Changes Dask's global configuration."""
     import dask
     from dask.utils import parse_bytes
-    from distributed.comm.tcp import TCP
+    from distributed.comm.tcp import C_INT_MAX, TCP, TLS
 
     dask.config.set(SETTINGS)
-    # Dask looks at this one when it is imported, and no more. TLS keeps a limit of its own.
+    # Dask looks at this one when it is imported, and no more. OpenSSL takes no more than a C int at once.
     TCP.max_shard_size = parse_bytes(SETTINGS["distributed.comm.shard"])
+    TLS.max_shard_size = min(C_INT_MAX, TCP.max_shard_size)
 
 
 def read_back() -> dict[str, Any]:

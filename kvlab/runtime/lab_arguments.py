@@ -51,7 +51,7 @@ def pace_of(
     return pace
 
 
-def check_protocol(protocol: str, same_host: str, *, own: bool) -> None:
+def check_protocol(protocol: str, same_host: str, *, own: bool, encrypted: bool) -> None:
     """Raise for a protocol that is not there, or does not go with the rest."""
     if protocol == "tcp":
         return
@@ -67,4 +67,9 @@ def check_protocol(protocol: str, same_host: str, *, own: bool) -> None:
     if not own:
         raise InvalidInput(
             'protocol="ucxx" is for workers that the lab starts', hint="a scheduler's address names its protocol itself"
+        )
+    if encrypted:
+        raise InvalidInput(
+            'protocol="ucxx" cannot be encrypted: UCX has no TLS',
+            hint='Lab(protocol="ucxx", same_host="frames", security=False)',
         )

@@ -7,13 +7,13 @@ import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvlab.engine.chat import ChatTokenizer
 from kvlab.errors import ClusterError
 from kvlab.policy.eviction import EvictionPolicy
 from kvlab.progress import Progress
-from kvlab.runtime import calibration
+from kvlab.runtime import calibration, certificates
 from kvlab.runtime.catalog import Catalog, PhaseChanged, StateEntry
 from kvlab.runtime.cluster import Cluster, Foreign, LocalThreads, LocalWorkers, wait_for_workers
 from kvlab.runtime.core import Core, WorkerSeen
@@ -29,9 +29,13 @@ from kvlab.state.lifecycle import Phase
 from kvlab.store.events import Kind
 from kvlab.transport.link_pace import LinkPace
 
+if TYPE_CHECKING:
+    from distributed.security import Security
+
 logger = logging.getLogger(__name__)
 
 FOREIGN_SECONDS = 10.0
+PLAIN = "Not encrypted, and open to every process of this machine that can reach 127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,19 @@ class Opening:
     calibrate: bool = False
     pace: LinkPace | None = None
     protocol: str = "tcp"
+    security: bool | Security = True
 
     def cluster(self, address: str | None, n_workers: int, *, processes: bool) -> Cluster:
         """Somebody's scheduler at ``address``, or local workers being started. The caller closes it."""
         if address:
-            return Foreign(address)
+            if certificates.in_the_open(address):
+                self.progress.say(f"{address} is not encrypted: who is on the way can read states, and change them")
+            return Foreign(address, certificates.for_scheduler(address, self.security))
         if processes:
-            return LocalWorkers(self.spec, n_workers, self.same_host, self.scratch, self.pace, self.protocol)
+            shown = certificates.temporary(self.scratch / "tls") if self.security else None
+            if shown is None:
+                self.progress.say(f"{PLAIN}: security=False")
+            return LocalWorkers(self.spec, n_workers, self.same_host, self.scratch, self.pace, self.protocol, shown)
         return LocalThreads(self.spec, n_workers, self.same_host, self.scratch)
 
     def core(self, cluster: Cluster, n_workers: int) -> Core:

@@ -12,7 +12,7 @@ from distributed.comm.core import CommClosedError, connect
 
 from kvlab.errors import InvalidInput
 from kvlab.transport.link_pace import LinkPace, parse_pace
-from kvlab.transport.pacing import CATCH_UP_SECONDS, HANDSHAKE_KEY, LEAST_CHUNK_BYTES, PacedBackend, Pacer
+from kvlab.transport.pacing import CATCH_UP_SECONDS, HANDSHAKE_KEY, LEAST_CHUNK_BYTES, Links, PacedBackend, Pacer
 
 RATE = 2e6  # bytes a second: 16 Mbit/s
 PACE = LinkPace(RATE)
@@ -123,7 +123,7 @@ def played(
     """Let a listener of a paced worker ``sender`` run ``serve`` on each connection that ``receive`` opens by its name."""
 
     async def play() -> PacedBackend:
-        backend = PacedBackend(pace)
+        backend = PacedBackend(Links(pace))
         backend.links.own_name = "sender"
         async with backend.get_listener("127.0.0.1:0", serve, True) as listener:
 
@@ -257,7 +257,7 @@ def test_the_connecting_side_is_paced_too() -> None:
     arrivals = Arrivals()
 
     async def play() -> None:
-        here, there = PacedBackend(PACE), PacedBackend(PACE)
+        here, there = PacedBackend(Links(PACE)), PacedBackend(Links(PACE))
         here.links.own_name, there.links.own_name = "a", "b"
         accepted = asyncio.Event()
 
