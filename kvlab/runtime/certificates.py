@@ -30,6 +30,11 @@ class Certificates:
     cert: Path
     key: Path
 
+    @property
+    def flags(self) -> list[str]:
+        """For the command line of `kvlab worker`, which anybody may read: it names files."""
+        return [f"--tls-ca-file={self.ca}", f"--tls-cert={self.cert}", f"--tls-key={self.key}"]
+
     def security(self) -> Security:
         """As Dask wants it, for a scheduler, a client or a worker.
 
@@ -55,7 +60,8 @@ class Certificates:
             found.get_connection_args("worker")
         except OSError as error:  # an SSLError is one
             raise InvalidInput(
-                f"{cert} and {key} under {ca} make no TLS: {error}", hint="a certificate, its own key, and its authority"
+                f"{cert} and {key} under {ca} make no TLS: {error}",
+                hint="give a certificate, its own key, and its authority",
             ) from error
         return found
 
@@ -88,7 +94,7 @@ def _made() -> tuple[str, str]:
     return str(made.tls_ca_file), str(made.tls_worker_key)
 
 
-def for_scheduler(address: str, security: bool | Security) -> Security | None:
+def for_scheduler(address: str, *, security: bool | Security) -> Security | None:
     """How to talk to somebody's scheduler; None without TLS.
 
     Without a ``Security`` of its own, ``tls://`` takes what Dask's configuration says (``distributed.comm.tls``).
@@ -129,7 +135,9 @@ def check(security: Any, address: str | None) -> None:
     """Raise for a ``security=`` that a lab cannot have."""
     if isinstance(security, bool):
         if address is not None and not security and urlsplit(address).scheme == "tls":
-            raise InvalidInput(f"{address} speaks TLS: security=False cannot turn it off", hint="leave out security=False")
+            raise InvalidInput(
+                f"{address} speaks TLS: security=False cannot turn it off", hint="leave out security=False"
+            )
         return
     from distributed.security import Security
 

@@ -107,7 +107,7 @@ class Lab(metaclass=Remembered):
     @classmethod
     def check(cls, arguments: dict[str, Any]) -> None:
         """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
-        check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
+        check(*(arguments[name] for name in ("workers", "same_host", "prefill_chunk", "dtype", "namespace")))
         names = ("link_rate", "link_latency", "address", "same_host", "processes")
         pace_of(**{name: arguments[name] for name in names})
         check_protocol(

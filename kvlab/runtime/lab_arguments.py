@@ -9,8 +9,13 @@ from kvlab.state.identity import DTYPE_BYTES
 from kvlab.transport.link_pace import LinkPace, parse_pace
 
 
-def check(workers: int, same_host: str, prefill_chunk: int, dtype: str) -> None:
+def check(workers: int, same_host: str, prefill_chunk: int, dtype: str, namespace: str) -> None:
     """Raise for what no lab can be."""
+    if not isinstance(namespace, str) or "/" in namespace:
+        raise InvalidInput(
+            f"namespace={namespace!r}",
+            hint="a text without '/', which begins the namespaces that runs have of their own",
+        )
     if not isinstance(workers, int) or workers < 1:
         raise InvalidInput(f"workers={workers!r}: a lab needs at least one worker", hint="Lab(workers=2)")
     if same_host not in ("map", "frames"):

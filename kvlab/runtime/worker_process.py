@@ -192,12 +192,7 @@ def command(
     local_directory: Path,
     certificates: Certificates | None = None,
 ) -> list[str]:
-    """The command line of a worker that ends with its starter. It names files: anybody may read a command line."""
-    shown = (
-        ["--tls-ca-file", str(certificates.ca), "--tls-cert", str(certificates.cert), "--tls-key", str(certificates.key)]
-        if certificates is not None
-        else []
-    )
+    """The command line of a worker that ends with its starter."""
     # repr says a float to its last bit, and the lab compares what its workers then say.
     paced = (
         ["--link-rate", f"{pace.bits_per_second!r} bit/s", "--link-latency", f"{pace.latency_seconds!r} s"]
@@ -208,5 +203,5 @@ def command(
         sys.executable, "-m", "kvlab", "worker", address,
         "--name", name, "--model", model.name, "--model-path", model.path, "--device", model.device,
         "--dtype", model.dtype, "--same-host", same_host, "--local-directory", str(local_directory), "--watch-stdin",
-        *paced, *shown,
+        *paced, *(certificates.flags if certificates is not None else []),
     ]  # fmt: skip
