@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from kvlab.config import cache_dir
 from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
@@ -118,7 +117,7 @@ def kept(core: Core, cores: int) -> tuple[Kept, Kept]:
         **machine,
         "distributed": distributed.__version__,
         "same host": core.same_host,
-        "wire": urlsplit(core.client.scheduler.address).scheme,
+        "wire": core.wire,
         "pace": str(core.pace) if core.pace is not None else "",
         "workers": ", ".join(sorted(f"{worker.name}@{worker.host}" for worker in core.workers.values())),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.errors import ClusterError
@@ -55,6 +56,11 @@ class Core:
     pace: LinkPace | None = None
     load: Load = field(default_factory=Load)
     closed: bool = False
+
+    @property
+    def wire(self) -> str:
+        """What carries messages: ``"tls"``, ``"tcp"``, ``"ucxx"``, or ``"inproc"`` inside one process."""
+        return urlsplit(self.client.scheduler.address).scheme
 
     def root(self, namespace: str) -> str:
         """Root digest of paths in ``namespace``."""

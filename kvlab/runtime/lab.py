@@ -285,6 +285,7 @@ class Lab(metaclass=Remembered):
             "lab": {
                 "workers": sorted(workers),
                 "same_host": self.core.same_host,
+                "wire": self.core.wire,
                 "link_rate_bits": pace.bits_per_second if pace else None,
                 "link_latency_seconds": pace.latency_seconds if pace else None,
                 "kv_budget_bytes": self._budget_bytes,
