@@ -35,6 +35,9 @@ SETTINGS: dict[str, Any] = {
     "distributed.comm.compression": None,
     # A payload in several frames would arrive in as many pieces of memory, and be copied together.
     "distributed.comm.shard": "1 TiB",
+    # Logs, keys and call stacks are not told to whoever opens the page: it says that the server lives, and no more.
+    "distributed.scheduler.http.routes": ["distributed.http.health"],
+    "distributed.worker.http.routes": ["distributed.http.health"],
     # The statistical profiler wakes a thread every 10 ms in a process whose cores belong to the model.
     "distributed.worker.profile.enabled": False,
     # So do fifty looks a second at whether the event loop stalls; a stall is told from 3 s on.

@@ -164,6 +164,27 @@ def _bare_context() -> Any:
     return context
 
 
+def test_what_anybody_here_can_ask_over_http_is_whether_it_lives(lab: Any) -> None:
+    import urllib.error
+    import urllib.request
+
+    ports = lab.core.client.run(lambda dask_worker: dask_worker.http_server.port)
+    ports["scheduler"] = lab._cluster._scheduler.scheduler.http_server.port
+    for port in ports.values():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as told:
+            assert told.read() == b"ok"
+        for path in (
+            "/",
+            "/info/main/workers.html",
+            "/info/logs.html",
+            "/json/counts.json",
+            "/metrics",
+            "/sitemap.json",
+        ):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10)
+
+
 def test_without_tls_it_is_said_once(make_lab: Callable[..., Any]) -> None:
     shown = io.StringIO()
     with make_lab(security=False, workers=1, kv_budget="1 GiB", progress=Progress("lines", shown)) as plain:
