@@ -98,7 +98,8 @@ class Opening:
                 progress=self.progress,
                 pace=self.pace,
             )
-            hub.listen(lambda _, event: watch(core, event, lambda address: self._admit(core, address)))
+            own = not isinstance(cluster, Foreign)
+            hub.listen(lambda _, event: watch(core, event, lambda address: self._admit(core, address), own=own))
             client.register_plugin(WorkersSeen())
             if isinstance(cluster, Foreign):
                 for setting in client.run_on_scheduler(take_over_placement):

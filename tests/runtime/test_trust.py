@@ -75,7 +75,7 @@ def test_namespaces_on_the_same_workers_never_share(lab: Any, by_address: Callab
         keys = set(lab.core.client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)))
         assert all(any(recipe in key for key in keys) for recipe in recipes[0] | recipes[1])
         del theirs
-    assert lab.materialize(TEXT + "more").record.segments[0].recipe == mine.record.segments[0].recipe
+    assert lab.explain(TEXT).n_reusable == mine.n_tokens  # the same question within a namespace does find it
 
 
 @pytest.mark.parametrize("namespace", ["a/b", "/review-state", 7])
@@ -97,7 +97,7 @@ def test_a_worker_that_differs_is_refused_and_both_are_named(
     here = Path(kvlab.__file__).parents[1]
     shutil.copytree(here / "kvlab", tmp_path / "kvlab", ignore=shutil.ignore_patterns("__pycache__"))
     file = tmp_path / "kvlab" / "__init__.py"
-    file.write_text(file.read_text().replace(f'__version__ = "{kvlab.__version__}"', '__version__ = "99.1"'))
+    file.write_text(file.read_text() + '\n__version__ = "99.1"\n')
     twin = tmp_path / Path(tiny_model_dir).name
     shutil.copytree(tiny_model_dir, twin)
     (twin / "model.safetensors").unlink()
