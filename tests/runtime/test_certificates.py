@@ -178,6 +178,7 @@ def test_what_anybody_here_can_ask_over_http_is_whether_it_lives(lab: Any) -> No
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10)
 
 
+@pytest.mark.slow
 def test_without_tls_it_is_said_once(make_lab: Callable[..., Any]) -> None:
     shown = io.StringIO()
     with make_lab(security=False, workers=1, kv_budget="1 GiB", progress=Progress("lines", shown)) as plain:

@@ -163,14 +163,16 @@ def test_markers_in_what_users_write_are_text_by_every_way_in(lab: Any) -> None:
 def test_an_answer_is_passed_on_without_its_control_tokens(lab: Any) -> None:
     """Whatever a model says: what another agent reads of it are its ids but for control tokens."""
     made = kvlab.Workflow("passed-on")
-    first = made.agent("first", "Begin.", max_new_tokens=40)
-    made.agent("second", [first, "Go on."], max_new_tokens=1)
+    # Hot enough that control tokens are drawn, too.
+    drawn = [made.agent(f"one-{seed}", "Begin.", max_new_tokens=100, temperature=4.0, seed=seed) for seed in range(4)]
+    made.agent("second", [*drawn, "Go on."], max_new_tokens=1)
     run = lab.run(made).wait()
     chat = lab.core.tokenizer
-    said = chat.without_control(_packed(run["first"].token_ids))
+    answers = [run[agent.name].token_ids for agent in drawn]
+    assert chat.control_ids & {one for ids in answers for one in ids}, "other seeds, else this shows nothing"
     read = _packed(run["second"].state.token_ids)
     template = chat.open_conversation(None) + chat.close_user()
-    assert said in read
+    assert all(chat.without_control(_packed(ids)) in read for ids in answers)
     control = [one for one in unpack_ids(read) if one in chat.control_ids]
     assert len(control) == sum(one in chat.control_ids for one in unpack_ids(template))
 
