@@ -220,6 +220,8 @@ def _add_worker_command(commands: Any) -> None:
     worker.add_argument("--same-host", choices=("map", "frames"), default="map", help="how states cross this host")
     worker.add_argument("--link-rate", metavar="RATE", help="pace frames to each other worker, e.g. '120 Mbit/s'")
     worker.add_argument("--link-latency", metavar="TIME", help="of a paced link, e.g. '2 ms'")
+    for flag, what in (("ca-file", "authority of a tls:// scheduler"), ("cert", "certificate"), ("key", "its key")):
+        worker.add_argument(f"--tls-{flag}", type=Path, metavar="FILE", help=f"{what}, in PEM")
     worker.add_argument("--local-directory", metavar="DIR", help="for what Dask writes to disk")
     worker.add_argument("--watch-stdin", action="store_true", help="end when standard input is closed")
     worker.set_defaults(command=_worker)
@@ -386,6 +388,7 @@ def _bench_inspector(chosen: argparse.Namespace) -> None:
 
 def _worker(chosen: argparse.Namespace) -> int:
     from kvlab.engine.models import resolve
+    from kvlab.runtime.certificates import Certificates
     from kvlab.runtime.engines import ModelSpec
     from kvlab.runtime.worker_process import main as serve
     from kvlab.transport.link_pace import parse_pace
@@ -393,6 +396,9 @@ def _worker(chosen: argparse.Namespace) -> int:
     pace = parse_pace(chosen.link_rate, chosen.link_latency)
     if pace is not None and chosen.same_host != "frames":
         raise InvalidInput("--link-rate paces frames, and this worker maps", hint="add --same-host frames")
+    tls = (chosen.tls_ca_file, chosen.tls_cert, chosen.tls_key)
+    if any(tls) and not all(tls):
+        raise InvalidInput("TLS needs three files", hint="--tls-ca-file, --tls-cert and --tls-key go together")
     folder = chosen.model_path or str(resolve(chosen.model))
     model = ModelSpec(chosen.model, folder, chosen.device, chosen.dtype)
     return serve(
@@ -403,6 +409,7 @@ def _worker(chosen: argparse.Namespace) -> int:
         pace=pace,
         local_directory=chosen.local_directory,
         watch_stdin=chosen.watch_stdin,
+        certificates=Certificates(*tls) if all(tls) else None,
     )
 
 

@@ -135,6 +135,7 @@ def kept(core: Core, cores: int) -> tuple[Kept, Kept]:
         **machine,
         "distributed": distributed.__version__,
         "same host": core.same_host,
+        "wire": core.wire,
         "pace": str(core.pace) if core.pace is not None else "",
         "workers": ", ".join(sorted(f"{worker.name}@{worker.host}" for worker in core.workers.values())),
     }

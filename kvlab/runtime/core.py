@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.errors import ClusterError
@@ -58,6 +59,11 @@ class Core:
     """Set where this is a model beside the one that the workers were started with."""
     load: Load = field(default_factory=Load)
     closed: bool = False
+
+    @property
+    def wire(self) -> str:
+        """What carries messages: ``"tls"``, ``"tcp"``, ``"ucxx"``, or ``"inproc"`` inside one process."""
+        return urlsplit(self.client.scheduler.address).scheme
 
     def root(self, namespace: str) -> str:
         """Root digest of paths in ``namespace``."""

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kvlab.compiler.compile import compile_workflow
 from kvlab.compiler.graph import Graph
@@ -25,7 +25,7 @@ from kvlab.engine.models import ModelCard, describe, resolve
 from kvlab.errors import InvalidInput, StateGone
 from kvlab.policy.eviction import eviction_policy
 from kvlab.progress import SHOWN, Progress
-from kvlab.runtime import holders
+from kvlab.runtime import certificates, holders
 from kvlab.runtime.beside import core_beside
 from kvlab.runtime.core import Core, WorkerSeen
 from kvlab.runtime.engines import ModelSpec
@@ -46,6 +46,9 @@ from kvlab.store.graph_document import graph_document
 from kvlab.store.runs import list_runs, new_run_folder
 from kvlab.store.saved import SavedRun
 from kvlab.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +90,9 @@ class Lab(metaclass=Remembered):
         is bit/s) and ``"2 ms"`` a message (a number is seconds). The frames are real; the sender holds them back.
     protocol
         ``"ucxx"`` carries frames through UCX (RDMA, NVLink, shared memory) and needs ``pip install 'kvlab[ucx]'``.
+    security
+        Local workers speak TLS with certificates that are made for them and end with the lab; False turns that off. For
+        a scheduler at ``tls://``: a ``distributed.security.Security`` with the certificates that it wants to see.
     calibrate
         Measure prefill, decode and links thoroughly (half a minute) instead of using what is kept of this machine.
     prefill_chunk
@@ -103,12 +109,16 @@ class Lab(metaclass=Remembered):
     @classmethod
     def check(cls, arguments: dict[str, Any]) -> None:
         """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
-        check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
+        check(*(arguments[name] for name in ("workers", "same_host", "prefill_chunk", "dtype", "namespace")))
         names = ("link_rate", "link_latency", "address", "same_host", "processes")
         pace_of(**{name: arguments[name] for name in names})
         check_protocol(
-            arguments["protocol"], arguments["same_host"], own=arguments["processes"] and not arguments["address"]
+            arguments["protocol"],
+            arguments["same_host"],
+            own=arguments["processes"] and not arguments["address"],
+            encrypted=arguments["security"] is not False,
         )
+        certificates.check(arguments["security"], arguments["address"])
         parse_budget(arguments["kv_budget"])
         eviction_policy(arguments["eviction"])
         describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
@@ -129,6 +139,7 @@ class Lab(metaclass=Remembered):
         link_rate: str | float | None = None,
         link_latency: str | float | None = None,
         protocol: Protocol = "tcp",
+        security: bool | Security = True,
         calibrate: bool = False,
         prefill_chunk: int = 1024,
         progress: Progress = SHOWN,
@@ -154,6 +165,7 @@ class Lab(metaclass=Remembered):
                 progress=progress,
                 calibrate=calibrate,
                 protocol=protocol,
+                security=security,
                 pace=pace_of(link_rate, link_latency, address, same_host, processes=processes),
             )
             cluster = opening.cluster(address, workers, processes=processes)
@@ -280,6 +292,7 @@ class Lab(metaclass=Remembered):
             "lab": {
                 "workers": sorted(workers),
                 "same_host": self.core.same_host,
+                "wire": self.core.wire,
                 "link_rate_bits": pace.bits_per_second if pace else None,
                 "link_latency_seconds": pace.latency_seconds if pace else None,
                 "kv_budget_bytes": self._budget_bytes,

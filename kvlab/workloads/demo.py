@@ -159,5 +159,5 @@ def _from_python(path: Path) -> Workflow:
 def _print_answers(console: Any, run: Run) -> None:
     for node in run.graph.nodes:
         if node.sampling.max_new_tokens and run.state_of(node.id) == "done":
-            console.print(f"\n[bold]{node.id}[/bold]", highlight=False)
+            console.print(f"\n{node.id}", style="bold", markup=False, highlight=False)
             console.print(run[node.id].text, markup=False, highlight=False)
