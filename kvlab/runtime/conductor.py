@@ -32,7 +32,7 @@ from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.core import Core
 from kvlab.runtime.gate import Gate
-from kvlab.runtime.operations import Answered, Operations, Request
+from kvlab.runtime.operations import Answered, Operations, Request, file_in
 from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
@@ -311,7 +311,7 @@ class Conductor:
         """Decide a unit. Siblings that fare better in groups become units of their own, which are launched."""
         planner, edge = self._planner, self._edge(unit, branches, parent)
         sent = unit.prefetched
-        if unit.tries:
+        if unit.tries > 1 or (unit.tries and not file_in(unit.trouble)):
             decision = planner.plan(edge, unit.action, only=self._workers, policy=Forced("recompute"))
             unit.decision = replace(decision, reason="what was planned failed: recompute")
             return [unit]
@@ -394,9 +394,9 @@ class Conductor:
             unit.decision.chosen if unit.decision is not None else None,
         )
         if parent is not None:
-            self.core.catalog.revive(parent)
             if unit.tries:
-                self._operations.distrust(parent.segments)
+                self._operations.distrust(parent.segments, unit.trouble)
+            self.core.catalog.revive(parent)
         unit.pending = self._operations.submit(request)
         for future in unit.pending.answers:
             future.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
@@ -405,7 +405,9 @@ class Conductor:
         core = self.core
         recipe = f"text-{unit.action}"
         n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
-        core.catalog.budget.reserve(recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}")
+        core.catalog.budget.reserve(
+            recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}", device=unit.worker
+        )
         order = Order(
             unit.action, self.run, "text", core.model, (unit.name,), (recipe,), (branch,), threads, core.chunk
         )
@@ -507,6 +509,7 @@ class Conductor:
         if isinstance(error, TransferFailed | ChecksumMismatch) and unit.tries < RETRIES and not self._cancelled:
             self._retire(unit)
             unit.tries += 1
+            unit.trouble = error if unit.tries < RETRIES else None
             unit.because = error.message
             unit.planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
             unit.pending, unit.decision, unit.action, unit.passed, unit.announced = None, None, "", False, False

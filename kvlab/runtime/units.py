@@ -35,6 +35,7 @@ class Unit:
     pending: Pending | None = None
     text_answer: Any = None
     tries: int = 0
+    trouble: Exception | None = None
     because: str | None = None
     planned: str = ""
 
