@@ -82,12 +82,12 @@ class Outcome:
 
 
 def side_by_side(workflows: Sequence[Workflow]) -> Workflow:
-    """One workflow of several: everything of the n-th is called ``n/…``, and their agents take turns."""
+    """One workflow of several: everything of the n-th is called ``n.…``, and their agents take turns."""
     told = [yaml.safe_load(workflow.to_yaml()) for workflow in workflows]
-    contexts = {f"{n}/{name}": text for n, one in enumerate(told) for name, text in one["contexts"].items()}
+    contexts = {f"{n}.{name}": text for n, one in enumerate(told) for name, text in one["contexts"].items()}
     longest = max(len(one["agents"]) for one in told)
     agents = [
-        _renamed(one["agents"][turn], f"{n}/")
+        _renamed(one["agents"][turn], f"{n}.")
         for turn in range(longest)
         for n, one in enumerate(told)
         if turn < len(one["agents"])

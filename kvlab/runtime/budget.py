@@ -123,7 +123,12 @@ class Budget:
         """
         wanted = _Held(nbytes if on_host is None else on_host, device, nbytes if device is not None else 0)
         while (short := self._try(name, wanted)) is not None:
-            if self._make_room is None or self._make_room(short.missing, short.device, evict=evict) <= 0:
+            # What is more than everything would only evict everything before it fails.
+            if (
+                self._make_room is None
+                or short.missing + short.free > short.limit
+                or self._make_room(short.missing, short.device, evict=evict) <= 0
+            ):
                 raise self._no_room(what, nbytes, short)
 
     def hold(self, name: str, nbytes: int, device: str | None = None) -> None:

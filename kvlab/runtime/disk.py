@@ -39,6 +39,7 @@ def spill(bench: Workbench, record: StateRecord) -> int:
     catalog = bench.core.catalog
     if catalog.disk is None:
         raise InvalidInput("this lab spills nothing to disk", hint='Lab(spill_bytes="4 GiB"), with workers of its own')
+    catalog.reap()  # what nobody can refer to any more shares nothing
     catalog.keeping.require_spillable(record.id)
     own = catalog.own_segments(record.id)
     with bench.acting("spill", record, bench.pick_worker(record)):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvlab.runtime import tasks
 from kvlab.store.spill import Spilled
 
 HEADER_BYTES = 512
@@ -95,6 +94,8 @@ class DiskTier:
 
         Blocks, but not for ever. What could not be written is told to ``say``.
         """
+        from kvlab.runtime import tasks
+
         going: list[tuple[Leaver, int, Any]] = []
         for leaver in leavers:
             size = leaver.nbytes + HEADER_BYTES

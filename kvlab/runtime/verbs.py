@@ -172,6 +172,7 @@ class Verbs:
     def evict(self, state: KVState, *, forget: bool) -> int:
         """See :meth:`KVState.evict`."""
         self._bench.require_open(state.id)
+        self.core.catalog.reap()  # what nobody can refer to any more shares nothing
         freed = self.core.catalog.evict(state.id, forget=forget)
         self.core.catalog.leaving.wait()
         return freed

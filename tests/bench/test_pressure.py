@@ -43,8 +43,8 @@ def test_a_sample_is_over_its_limit_by_the_kernel_in_whole_pages_or_by_the_accou
 def test_workflows_side_by_side_take_turns_and_keep_to_themselves() -> None:
     both = side_by_side([build("tree", text, max_new_tokens=2) for text in ("One text.", "Another text.")])
     names = list(both.agents)
-    assert names[:4] == ["0/thought", "1/thought", "0/thought.1", "1/thought.1"]
-    assert both.agents["1/thought.1"].continues == "1/thought"
+    assert names[:4] == ["0.thought", "1.thought", "0.thought.1", "1.thought.1"]
+    assert both.agents["1.thought.1"].continues == "1.thought"
     assert [context.text for context in both.contexts.values()] == ["One text.", "Another text."]
     texts = documents(QUICK)
     assert len(set(texts)) == len(texts) == QUICK.documents

@@ -161,10 +161,15 @@ def test_a_state_that_is_let_go_counts_until_workers_say_so(world: Any) -> None:
     world.catalog.handle_died(state.id)
     world.catalog.reap()
     assert world.used_tokens == 6
-    with pytest.raises(NoRoom):
-        world.catalog.budget.reserve("x", 11 * PER_TOKEN, "more than all")
     world.catalog.leaving.left(key, "a")
     assert world.used_tokens == 0
+
+
+def test_what_is_more_than_everything_evicts_nothing(world: Any) -> None:
+    state = world.state("aaaaaa")
+    with pytest.raises(NoRoom, match="more than all"):
+        world.catalog.budget.reserve("x", 11 * PER_TOKEN, "more than all")
+    assert phase(world, state) is Phase.RESIDENT
 
 
 def test_room_stays_reserved_until_workers_have_let_go(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
