@@ -42,7 +42,11 @@ def shortened(payload: torch.Tensor, n_tokens: int) -> torch.Tensor:
     for row in range(1, layers * two * heads):
         # Each row moves down, over what has been moved before it; memmove allows that.
         ctypes.memmove(start + row * n_tokens * size, start + row * n_before * size, n_tokens * size)
-    return payload.view(-1)[: layers * two * heads * n_tokens * dim].view(layers, two, heads, n_tokens, dim)
+    short = payload.view(-1)[: layers * two * heads * n_tokens * dim].view(layers, two, heads, n_tokens, dim)
+    storage = payload.untyped_storage()
+    if storage.resizable():  # torch's own memory; whoever gave other memory takes its end back
+        storage.resize_(short.nbytes)
+    return short
 
 
 def bytes_as_tensor(memory: memoryview, config: KVConfig, n_tokens: int) -> torch.Tensor:
