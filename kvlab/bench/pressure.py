@@ -1,7 +1,8 @@
 """What eviction costs on real runs: workloads under budgets of a part of what they use, by each policy.
 
 Each workload runs over many documents at once, its agents taking turns, so that no document's state is all there is. The
-working set is the most K/V that an unlimited run holds. Recomputed are tokens of segments that a worker computed though
+working set is the most K/V that an unlimited run holds. One worker, so that nothing is computed again because another one
+is busy, but only because it was evicted. Recomputed are tokens of segments that a worker computed though
 one had done so before; nothing is spilled here, so what was evicted and is used again is computed again.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from kvlab.bench.kv_memory import Watch
+from kvlab.bench.kv_memory import Watch, kv_pss
 from kvlab.bench.summary import Metric, environment, measured, summary, write_summary
 from kvlab.errors import InvalidInput
 from kvlab.policy.eviction import eviction_policy
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 POLICIES = ("lru", "workflow", "belady")
 FRACTIONS, QUICK_FRACTIONS = (2, 4, 8), (2, 4)
 """Budgets are one of so many parts of the working set."""
+
+EMPTYING_SECONDS = 5.0
+"""How long what a run before left behind may stay in its workers: it does not belong to the next one's memory."""
 
 Say = Callable[[str], None]
 
@@ -138,7 +142,7 @@ def run(out: Path, model: str, *, quick: bool = False, say: Say = print) -> dict
     }
     found: dict[tuple[str, str, int], Outcome] = {}
     working: dict[str, int] = {}
-    with Lab(model=model, spill_bytes=0) as lab:
+    with Lab(model=model, workers=1, spill_bytes=0) as lab:
         for name, flow in flows.items():
             expected, alone = _answers(lab, flow)
             if alone.recomputed_tokens:
@@ -210,7 +214,11 @@ def _answers(
     """Run ``flow`` on an empty lab: every agent's token ids, and what the run came to."""
     catalog = lab.core.catalog
     lab.clear()
-    with Watch(lambda: [worker.pid for worker in lab.workers.values()], lambda: catalog.budget.used_bytes) as watch:
+    pids = [worker.pid for worker in lab.workers.values()]
+    deadline = time.monotonic() + EMPTYING_SECONDS
+    while kv_pss(pids)[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with Watch(lambda: pids, lambda: catalog.budget.used_bytes) as watch:
         began = time.perf_counter()
         run = lab.run(flow).wait()
         seconds = time.perf_counter() - began

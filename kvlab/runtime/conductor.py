@@ -392,6 +392,8 @@ class Conductor:
             unit.worker,
             threads,
             unit.decision.chosen if unit.decision is not None else None,
+            # What would only wait for a worker takes nobody's room: it may be used before that.
+            evict=len(self._running) <= len(self.core.living_workers()),
         )
         if parent is not None:
             if unit.tries:

@@ -31,7 +31,7 @@ class Request:
     """Branches to compute on the state of ``parent`` (None: from the root), on one worker.
 
     ``road`` says which segments of the path are made again there, and which one is divided; without one, only what has
-    no copy is made.
+    no copy is made. Without ``evict`` it finds room as it is, or none.
     """
 
     action: str
@@ -43,6 +43,7 @@ class Request:
     worker: str
     threads: int
     road: Alternative | None = None
+    evict: bool = True
 
     @property
     def path(self) -> tuple[SegmentRecord, ...]:
@@ -110,6 +111,7 @@ class Operations:
                     n_tokens * core.config.bytes_per_token,
                     f"action {request.action}",
                     device=request.worker,
+                    evict=request.evict,
                 )
                 reserved.append(key)
             past = self._path(request, pending)
@@ -201,7 +203,7 @@ class Operations:
                 generation, copy = usable[-1]
                 future = copy.future
                 if not here:
-                    self.reserve_replica(copy, segment, worker)
+                    self.reserve_replica(copy, segment, worker, evict=request.evict)
             pending.before[segment.recipe] = bool(here)
             pending.past.append((segment.recipe, generation))
             found.append(future)
@@ -215,7 +217,7 @@ class Operations:
         file = self.core.catalog.file_of(segment.recipe)
         if file is None or segment.recipe in again:
             return self._made_again(request, pending, segment, path)
-        generation, key = self._reserved_again(segment, request.worker)
+        generation, key = self._reserved_again(request, segment)
         future = self.core.client.submit(
             tasks.unspill,
             segment.recipe,
@@ -234,7 +236,7 @@ class Operations:
         self, request: Request, pending: Pending, segment: SegmentRecord, path: Sequence[Any]
     ) -> tuple[int, Any]:
         """A new generation of a segment, prefilled on ``path``."""
-        generation, key = self._reserved_again(segment, request.worker)
+        generation, key = self._reserved_again(request, segment)
         future = self._prefilled(request, key, segment.recipe, segment.token_ids, path)
         return generation, self._remade(request, pending, segment, generation, future)
 
@@ -251,7 +253,7 @@ class Operations:
         core, worker = self.core, request.worker
         # Until they are joined both halves lie here, and the back once more where it was cut.
         halves = 2 * segment.nbytes - n_front * core.config.bytes_per_token
-        generation, key = self._reserved_again(segment, worker, halves)
+        generation, key = self._reserved_again(request, segment, halves)
         sources = [name for name in copy.workers if core.address_of(name)]
         ids = segment.token_ids[: n_front * BYTES_PER_ID]
         front = self._prefilled(request, f"front-{key}", segment.recipe, ids, path)
@@ -265,14 +267,14 @@ class Operations:
         pending.halves += [front, back, arrival]
         return generation, self._remade(request, pending, segment, generation, future)
 
-    def _reserved_again(self, segment: SegmentRecord, worker: str, meanwhile: int = 0) -> tuple[int, str]:
+    def _reserved_again(self, request: Request, segment: SegmentRecord, meanwhile: int = 0) -> tuple[int, str]:
         """Generation and key of a new attempt, with room for it and for ``meanwhile`` bytes until it is there."""
         budget, what = self.core.catalog.budget, f"bringing back segment {segment.recipe[:12]}"
         generation, key = self.core.catalog.next_key(segment.recipe)
-        budget.reserve(key, segment.nbytes, what, device=worker)
+        budget.reserve(key, segment.nbytes, what, device=request.worker, evict=request.evict)
         try:
             if meanwhile:
-                budget.reserve(f"{key}@halves", meanwhile, what, device=worker)
+                budget.reserve(f"{key}@halves", meanwhile, what, device=request.worker, evict=request.evict)
         except BaseException:
             budget.release(key)
             raise

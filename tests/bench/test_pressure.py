@@ -80,6 +80,7 @@ def test_figures_are_sums_over_workloads() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_quick_one_runs_and_holds_what_must_hold(tiny_model_dir: str, tmp_path: Path, kvlab_folders: Any) -> None:
     told: list[str] = []
     record = run(tmp_path / "out", tiny_model_dir, quick=True, say=told.append)
@@ -87,5 +88,4 @@ def test_a_quick_one_runs_and_holds_what_must_hold(tiny_model_dir: str, tmp_path
     figures = {name: metric["value"] for name, metric in record["metrics"].items()}
     assert figures["budget_exceeded"] == 0
     assert figures["outputs_different"] == 0
-    assert figures["recomputed_tokens_lru@1/4"] > 0
-    assert figures["recomputed_tokens_vs_lru"] < 1
+    assert figures["recomputed_tokens_lru@1/4"] > figures["recomputed_tokens_lru@1/2"] > 0
