@@ -70,7 +70,14 @@ def world_of(told: Mapping[str, Any]) -> tuple[Edge, View]:
         cost["receive_seconds_per_byte"],
     )
     waits = {name: waits for name, (*_, waits) in told["links"].items()}
-    view = View(workers, model, told["mappable"], frozenset(told["candidates"]), waits, frozenset(map(str, told.get("disk", ()))))
+    view = View(
+        workers,
+        model,
+        told["mappable"],
+        frozenset(told["candidates"]),
+        waits,
+        frozenset(map(str, told.get("disk", ()))),
+    )
     return Edge("", "", "", path, told["new_tokens"]), view
 
 

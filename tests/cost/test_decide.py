@@ -12,7 +12,7 @@ from kvlab.cost.decide import decide
 from kvlab.cost.model import DISK, CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.cost.policies import forced, policy_named
 from kvlab.cost.roads import SHORTEST_PART, Alternative, Split, again_tokens, roads_for
-from kvlab.cost.seen import seen
+from kvlab.cost.seen import seen, world_of
 from kvlab.cost.world import Edge, Piece, View, WorkerView
 
 # One millisecond a token, 10 ms a task, 2 ms to map, a link of 1 MB/s: a token of 1,000 bytes moves as fast as it prefills.
@@ -396,3 +396,4 @@ def test_what_was_seen_tells_of_the_disk_and_its_link() -> None:
     told = seen(decide(edge(), View((worker("a"),), DISK_COST, disk=frozenset({"plan", "elsewhere"}))))
     assert told["disk"] == [1]
     assert told["links"] == {"disk→a": [0.001, 1e7, 0.0]}
+    assert {road.how for road in roads_for(*world_of(told))} == {"restore", "recompute"}
