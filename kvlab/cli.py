@@ -192,9 +192,13 @@ def _add_bench_commands(commands: Any) -> None:
     crossover.add_argument("--quick", action="store_true", help="short contexts and three rounds")
     crossover.add_argument("--shaped", action="store_true", help="as root: shape links between network namespaces")
     crossover.set_defaults(command=_bench_crossover)
-    eviction = actions.add_parser("eviction", help="eviction policies on a trace of requests, without a model")
-    eviction.add_argument("--trace", type=Path, required=True, metavar="FILE", help="JSON lines in the Mooncake schema")
+    eviction = actions.add_parser("eviction", help="eviction policies on workloads under small budgets, or on a trace")
+    eviction.add_argument(
+        "--trace", type=Path, metavar="FILE", help="replay requests (JSON lines in the Mooncake schema) without a model"
+    )
     eviction.add_argument("--out", type=Path, required=True, metavar="DIR")
+    eviction.add_argument("--model", default=DEFAULT_MODEL, help=MODEL_HELP)
+    eviction.add_argument("--quick", action="store_true", help="two workloads, short and few: to see that it works")
     eviction.set_defaults(command=_bench_eviction)
     handoff = actions.add_parser("handoff", help="a state from worker to worker: mapped, and as frames")
     handoff.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -348,9 +352,12 @@ def _bench_crossover(chosen: argparse.Namespace) -> None:
 
 def _bench_eviction(chosen: argparse.Namespace) -> None:
     from kvlab import progress
-    from kvlab.bench.eviction import run
+    from kvlab.bench import eviction, pressure
 
-    run(chosen.out, chosen.trace, say=progress.say)
+    if chosen.trace is not None:
+        eviction.run(chosen.out, chosen.trace, say=progress.say)
+    else:
+        pressure.run(chosen.out, chosen.model, quick=chosen.quick, say=progress.say)
     print(chosen.out / "summary.json")
 
 

@@ -43,7 +43,8 @@ class Corrections:
         prefill = replace(curve, a=curve.a * factor, b=curve.b * factor, c=curve.c * factor)
         links = dict(cost.links)
         for name, factor in self.links.items():
-            link = links.get(name, cost.frames)
+            source, _, target = name.partition("→")
+            link = cost.link(source, target)
             links[name] = Link(link.t0 * factor, link.bytes_per_second / factor, link.cold)
         return replace(cost, prefill=prefill, links=links, task_seconds=cost.task_seconds * self.overhead)
 

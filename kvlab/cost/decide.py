@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvlab.cost.roads import MOVES_LEAST, Alternative, again_tokens, roads_for
+from kvlab.cost.roads import CARRIES, MOVES_LEAST, Alternative, again_tokens, roads_for
 from kvlab.cost.world import Edge, View
 
 
@@ -94,13 +94,15 @@ def decide(edge: Edge, view: View, policy: Policy = CHEAPEST) -> Decision:
 def _reason(edge: Edge, chosen: Alternative, others: Sequence[Alternative]) -> str:
     if not edge.path:
         return f"nothing to reuse: prefill {edge.new_tokens} tokens on {chosen.worker}"
-    wanted = ("recompute",) if chosen.how in ("in place", "map", "transfer") else ("in place", "map", "transfer")
+    wanted = ("recompute",) if chosen.how in CARRIES else CARRIES
     rivals = [other for other in others if other.how in wanted] or [o for o in others if o.how != chosen.how]
     mebibytes = f"{chosen.nbytes / 2**20:.1f} MiB"
     said = {
         "in place": f"{edge.n_tokens} tokens are already on {chosen.worker}",
         "map": f"{chosen.missing_tokens} tokens are on the same host as {chosen.worker}: mapped, no bytes move",
         "transfer": f"{mebibytes} go to {chosen.worker}",
+        "restore": f"{mebibytes} are read back from disk on {chosen.worker}"
+        + (f" and {again_tokens(edge, chosen)} tokens prefilled again" if chosen.again else ""),
         "hybrid": f"{again_tokens(edge, chosen)} of {chosen.missing_tokens} tokens are prefilled again on "
         f"{chosen.worker} while {mebibytes} of the rest arrive",
         "recompute": f"{again_tokens(edge, chosen)} tokens are prefilled again on {chosen.worker}",

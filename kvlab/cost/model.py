@@ -16,6 +16,9 @@ NEVER = 2**31 - 1
 NOISE_SECONDS = 0.01
 """What a task's round trip varies by."""
 
+DISK = "disk"
+"""Where a link starts whose bytes were spilled."""
+
 TINY = 1e-15
 """Seconds a byte below which a link counts as having no limit."""
 
@@ -128,6 +131,8 @@ class CostModel:
         By how much a byte that arrives slows a prefill on the receiver: they share its cores.
     measured_at
         ISO 8601, UTC.
+    disk
+        Reading back what was spilled, its digest included; None where nothing is spilled.
     """
 
     prefill: PrefillCurve
@@ -139,10 +144,12 @@ class CostModel:
     copy_bytes_per_second: float = math.inf
     receive_seconds_per_byte: float = 0.0
     measured_at: str = ""
+    disk: Link | None = None
 
     def link(self, source: str, target: str) -> Link:
-        """The link from one worker to another."""
-        return self.links.get(link_name(source, target), self.frames)
+        """The link from one worker, or from :data:`DISK`, to another worker."""
+        known = self.links.get(link_name(source, target))
+        return known or (self.disk if source == DISK and self.disk is not None else self.frames)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for storage."""
@@ -152,6 +159,8 @@ class CostModel:
     def from_dict(cls, stored: Mapping[str, Any]) -> CostModel:
         """The inverse of :meth:`as_dict`."""
         rest = dict(stored)
+        if rest.get("disk") is not None:
+            rest["disk"] = Link(**rest["disk"])
         return cls(
             prefill=PrefillCurve(**rest.pop("prefill")),
             decode=DecodeCurve(**rest.pop("decode")),

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvlab.cost.decide import CHEAPEST, Policy
-from kvlab.cost.roads import MOVES_LEAST, Alternative, How
+from kvlab.cost.roads import CARRIES, MOVES_LEAST, Alternative, How
 from kvlab.cost.world import Edge
 from kvlab.errors import InvalidInput
-
-MOVING = frozenset({"in place", "map", "transfer"})
 
 
 class AlwaysTransfer:
@@ -23,7 +21,7 @@ class AlwaysTransfer:
 
     def allowed(self, edge: Edge, ranked: Sequence[Alternative]) -> Sequence[Alternative]:  # noqa: ARG002 - a policy
         """Roads that compute nothing again."""
-        return [one for one in ranked if one.how in MOVING]
+        return [one for one in ranked if one.how in CARRIES]
 
 
 class AlwaysRecompute:
@@ -53,7 +51,7 @@ class Threshold:
 
     def _wanted(self, missing_tokens: int, how: How) -> How:
         if missing_tokens >= self.n_tokens:
-            return how if how in MOVING else "transfer"
+            return how if how in CARRIES else "transfer"
         return "recompute" if missing_tokens else "in place"
 
 

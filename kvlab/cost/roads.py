@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kvlab.cost.model import CostModel, link_name
+from kvlab.cost.model import DISK, CostModel, link_name
 from kvlab.cost.world import Edge, Piece, View, WorkerView
 
-How = Literal["in place", "map", "transfer", "hybrid", "recompute"]
+How = Literal["in place", "map", "transfer", "restore", "hybrid", "recompute"]
 
-MOVES_LEAST: tuple[How, ...] = ("in place", "map", "transfer", "hybrid", "recompute")
+MOVES_LEAST: tuple[How, ...] = ("in place", "map", "transfer", "restore", "hybrid", "recompute")
 """Of two roads that take equally long, the earlier one is taken."""
+
+CARRIES: tuple[How, ...] = ("in place", "map", "transfer", "restore")
+"""Roads that use the state as it is."""
 
 SHORTEST_PART = 16
 """Tokens: a hybrid whose front or back would be shorter is one of the pure roads with more tasks."""
@@ -43,15 +46,17 @@ class Alternative:
     terms
         Predicted seconds by name. ``overlap`` is negative: what is done while something else is waited for.
     nbytes
-        Bytes on a wire.
+        Bytes on a wire, or read from disk.
     missing_tokens
         Tokens that the worker lacks.
     again
         Segments that are prefilled again, whole.
+    restored
+        Segments that are read back from disk.
     split
         For a hybrid that divides a segment.
     moved
-        Bytes by source worker.
+        Bytes by source: a worker, or :data:`~kvlab.cost.model.DISK`.
     excluded
         Why it cannot be taken; None if it can.
     """
@@ -65,6 +70,7 @@ class Alternative:
     split: Split | None = None
     moved: Mapping[str, int] = field(default_factory=dict)
     excluded: str | None = None
+    restored: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -129,17 +135,54 @@ class _Roads:
         tokens = sum(piece.n_tokens for piece in missing)
         recompute = self.recompute(missing, tokens)
         if not all(self.holders[piece.recipe] for piece in missing):
-            return [recompute]
+            restore = self.restore(missing, tokens)
+            return [recompute] if restore is None else [restore, recompute]
         if self.view.mappable and self._on_this_host(missing):
             terms = {**base, "transfer": self.cost.map_seconds, "resume": self.resume}
             return [Alternative("map", worker.name, terms, 0, tokens), recompute]
-        found = [self.transfer(missing, tokens), recompute]
-        hybrid = self.hybrid(missing, tokens)
-        return [*found[:1], hybrid, recompute] if hybrid is not None else found
+        others = (self.restore(missing, tokens), self.hybrid(missing, tokens))
+        return [self.transfer(missing, tokens), *(road for road in others if road is not None), recompute]
 
     def _on_this_host(self, missing: Sequence[Piece]) -> bool:
         host = self.worker.host
         return all(any(holder.host == host for holder in self.holders[piece.recipe]) for piece in missing)
+
+    def restore(self, missing: Sequence[Piece], tokens: int) -> Alternative | None:
+        """Read back what is on disk, while the worker may still be busy; None where nothing of it is.
+
+        What another worker of this host has is mapped, what is elsewhere crosses, and what nobody has is prefilled again.
+        """
+        mapped = {
+            p.recipe for p in missing if self.view.mappable and self.holders[p.recipe] and self._on_this_host([p])
+        }
+        read = [piece for piece in missing if piece.recipe in self.view.disk - mapped]
+        if not read:
+            return None
+        rest = [piece for piece in missing if piece not in read and piece.recipe not in mapped]
+        crossing = [piece for piece in rest if self.holders[piece.recipe]]
+        again = [piece for piece in rest if not self.holders[piece.recipe]]
+        sizes = {piece.recipe: piece.nbytes for piece in (*read, *crossing)}
+        wire = self._wire(sizes, {piece.recipe: [DISK] for piece in read})
+        moving = wire.moving + (self.cost.map_seconds if mapped else 0.0)
+        terms = {
+            "queue": self.worker.queue_seconds,
+            "link queue": wire.waiting,
+            "transfer": moving,
+            "prefill": self._prefill(again),
+            "resume": self.resume,
+            "overhead": self.cost.task_seconds * (1 + len(read) + len(again)),
+            "overlap": -min(self.worker.queue_seconds, wire.waiting + moving),
+        }
+        return Alternative(
+            "restore",
+            self.worker.name,
+            _named(terms),
+            sum(wire.nbytes.values()),
+            tokens,
+            again=tuple(piece.recipe for piece in again),
+            moved=wire.nbytes,
+            restored=tuple(piece.recipe for piece in read),
+        )
 
     def transfer(self, missing: Sequence[Piece], tokens: int) -> Alternative:
         """All missing bytes cross, while the worker may still be busy with other work."""
@@ -227,11 +270,15 @@ class _Roads:
             start += piece.n_tokens
         return seconds
 
-    def _wire(self, moved: Mapping[str, int]) -> _Wire:
-        """Each segment comes from the holder that can send it soonest; different sources send at the same time."""
+    def _wire(self, moved: Mapping[str, int], sources: Mapping[str, Sequence[str]] | None = None) -> _Wire:
+        """Each segment comes from the holder that can send it soonest; different sources send at the same time.
+
+        ``sources`` are those of segments that do not come from the workers that hold them.
+        """
         nbytes: dict[str, int] = {}
         for recipe, size in moved.items():
-            source = min(self.holders[recipe], key=self._sending(size)).name
+            holders = (sources or {}).get(recipe) or [holder.name for holder in self.holders[recipe]]
+            source = min(holders, key=self._sending(size))
             nbytes[source] = nbytes.get(source, 0) + size
         ends = [
             (self._waiting(source), self.cost.link(source, self.worker.name).seconds(size))
@@ -240,12 +287,11 @@ class _Roads:
         waiting, moving = max(ends, key=sum)
         return _Wire(waiting, moving, nbytes)
 
-    def _sending(self, nbytes: int) -> Callable[[WorkerView], tuple[float, str]]:
+    def _sending(self, nbytes: int) -> Callable[[str], tuple[float, str]]:
         target = self.worker.name
 
-        def end(holder: WorkerView) -> tuple[float, str]:
-            seconds = self._waiting(holder.name) + self.cost.link(holder.name, target).seconds(nbytes)
-            return seconds, holder.name
+        def end(holder: str) -> tuple[float, str]:
+            return self._waiting(holder) + self.cost.link(holder, target).seconds(nbytes), holder
 
         return end
 

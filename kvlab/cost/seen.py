@@ -7,21 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvlab.cost.decide import Decision
-from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve, link_name
+from kvlab.cost.model import DISK, CostModel, DecodeCurve, Link, PrefillCurve, link_name
 from kvlab.cost.world import Edge, Piece, View, WorkerView
 
 
 def seen(decision: Decision) -> dict[str, Any]:
     """The edge and the world of ``decision``: JSON-serialisable, with a rate that has no limit as None.
 
-    Of the links only those from a holder of the state to a candidate are told; a decision asks for no others.
+    Of the links only those from a holder of the state, or its disk, to a candidate are told; a decision asks for no others.
     """
     edge, view = decision.edge, decision.view
     cost, recipes = view.cost, [piece.recipe for piece in edge.path]
+    disk = [i for i, recipe in enumerate(recipes) if recipe in view.disk]
     has = {w.name: [i for i, recipe in enumerate(recipes) if recipe in w.resident] for w in view.workers}
     candidates = [w.name for w in view.workers if view.candidates is None or w.name in view.candidates]
     links: dict[str, list[float | None]] = {}
-    for source, pieces in has.items():
+    for source, pieces in [*has.items(), (DISK, disk)]:
         for target in candidates if pieces else ():
             if source != target:
                 name, link = link_name(source, target), cost.link(source, target)
@@ -34,6 +35,7 @@ def seen(decision: Decision) -> dict[str, Any]:
         "mappable": view.mappable,
         "candidates": candidates,
         "workers": [[w.name, w.host, has[w.name], w.queue_seconds, w.threads] for w in view.workers],
+        "disk": disk,
         "links": links,
         "cost": {
             "prefill": {"a": prefill.a, "b": prefill.b, "c": prefill.c, "threads": prefill.threads},
@@ -68,7 +70,14 @@ def world_of(told: Mapping[str, Any]) -> tuple[Edge, View]:
         cost["receive_seconds_per_byte"],
     )
     waits = {name: waits for name, (*_, waits) in told["links"].items()}
-    view = View(workers, model, told["mappable"], frozenset(told["candidates"]), waits)
+    view = View(
+        workers,
+        model,
+        told["mappable"],
+        frozenset(told["candidates"]),
+        waits,
+        frozenset(map(str, told.get("disk", ()))),
+    )
     return Edge("", "", "", path, told["new_tokens"]), view
 
 

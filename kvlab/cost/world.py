@@ -64,6 +64,8 @@ class View:
         False when states cross between processes as frames.
     candidates
         Names of the workers that may be chosen; None: any.
+    disk
+        Recipes of the segments that any worker can read back from disk.
     link_queues
         Seconds until a link is free, by :func:`kvlab.cost.model.link_name`; links that are not named are free.
     """
@@ -73,3 +75,4 @@ class View:
     mappable: bool = True
     candidates: frozenset[str] | None = None
     link_queues: Mapping[str, float] = field(default_factory=dict)
+    disk: frozenset[str] = frozenset()

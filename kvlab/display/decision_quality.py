@@ -15,7 +15,7 @@ from kvlab.display.drawing import alternatives_of
 from kvlab.display.quantities import count_text
 from kvlab.store.fold import Row, World
 
-CARRIES_STATE = ("in place", "map", "transfer", "hybrid")
+CARRIES_STATE = ("in place", "map", "transfer", "restore", "hybrid")
 MISSES = ("prefix differs", "evicted", "recompute cheaper", "policy", "load failed")
 """Why state was not reused, in the order in which they are told."""
 

@@ -15,7 +15,7 @@ from kvlab.display.quantities import seconds_text
 from kvlab.store.fold import Row, World
 
 FORMULA = "T_transfer + T_resume + Ω_state < T_prefill + Ω_text"
-KEEPS_STATE = ("in place", "map", "transfer")
+KEEPS_STATE = ("in place", "map", "transfer", "restore")
 
 
 def inequalities(row: Row) -> list[str]:

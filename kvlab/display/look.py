@@ -23,6 +23,7 @@ COLOURS: dict[str, Pair] = {
     "recompute": ("#C2500A", "#F08A4B"),
     "hybrid": ("#A8488A", "#DE8FC4"),
     "corrected": ("#00805E", "#3CC79B"),
+    "restore": ("#5B55B8", "#A7A1F2"),
     "warning": ("#8A5A00", "#E9B44C"),
 }
 """Token → (light, dark)."""
@@ -34,6 +35,7 @@ DASHES: dict[str, str] = {
     "recompute": "4 3",
     "hybrid": "9 3 2 3",
     "corrected": "2 2",
+    "restore": "1 3 6 3",
 }
 """Decision → dash of its lines, in px."""
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from kvlab.engine.cache import SegmentedCache, Span, Tails
 from kvlab.engine.parts import PartKernel
-from kvlab.engine.payload import obtain
+from kvlab.engine.payload import obtain, shortened
 from kvlab.engine.prefill import forward_row, pack_rows
 from kvlab.engine.protocol import Allocate, Branch, Listener, Produced
 from kvlab.engine.sampling import draw
@@ -53,7 +53,8 @@ class Run:
     """One piece of work: branches on one past. Used once, by one thread, in inference mode.
 
     A lone branch writes straight into the caller's memory for all it can come to, and is compacted once if it stops
-    early. Siblings work in shared tails; each gets memory for exactly its tokens when it is finished.
+    early: on a CPU in place, so that it never takes more than it was given. Siblings work in shared tails; each gets
+    memory for exactly its tokens when it is finished.
     """
 
     def __init__(
@@ -158,8 +159,8 @@ class Run:
     def _settle(self, running: Running) -> None:
         """Give a finished branch memory of exactly its tokens, and let it leave."""
         n_tokens = len(running.kv_ids)
-        if self.whole is not None and self.whole.shape[3] == n_tokens:
-            running.payload = self.whole
+        if self.whole is not None and (self.whole.shape[3] == n_tokens or self.device.type == "cpu"):
+            running.payload = shortened(self.whole, n_tokens)
         else:
             running.payload = obtain(self.allocate, n_tokens, self.config, self.device)
             running.payload.copy_(self.tails.buffer[running.row, ..., :n_tokens, :])

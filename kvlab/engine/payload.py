@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 
@@ -27,6 +28,25 @@ def payload_shape(config: KVConfig, n_tokens: int) -> tuple[int, int, int, int, 
 def new_payload(config: KVConfig, n_tokens: int, device: torch.device) -> torch.Tensor:
     """Plain, uninitialised memory for ``n_tokens`` tokens."""
     return torch.empty(payload_shape(config, n_tokens), dtype=getattr(torch, config.dtype), device=device)
+
+
+def shortened(payload: torch.Tensor, n_tokens: int) -> torch.Tensor:
+    """The first ``n_tokens`` of a contiguous payload in host memory, moved together at the start of the same memory.
+
+    ``payload`` is not readable any more after it, unless it has just so many tokens: then nothing is done.
+    """
+    if payload.shape[TOKENS_AXIS] == n_tokens:
+        return payload
+    layers, two, heads, n_before, dim = payload.shape
+    size, start = payload.element_size() * dim, payload.data_ptr()
+    for row in range(1, layers * two * heads):
+        # Each row moves down, over what has been moved before it; memmove allows that.
+        ctypes.memmove(start + row * n_tokens * size, start + row * n_before * size, n_tokens * size)
+    short = payload.view(-1)[: layers * two * heads * n_tokens * dim].view(layers, two, heads, n_tokens, dim)
+    storage = payload.untyped_storage()
+    if storage.resizable():  # torch's own memory; whoever gave other memory takes its end back
+        storage.resize_(short.nbytes)
+    return short
 
 
 def bytes_as_tensor(memory: memoryview, config: KVConfig, n_tokens: int) -> torch.Tensor:

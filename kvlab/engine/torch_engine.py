@@ -147,8 +147,9 @@ class TorchEngine:
     ) -> Produced:
         """Prefill ``branch.ids`` on top of ``past`` and generate. Forwards exactly ``branch.ids`` plus what it samples.
 
-        ``allocate`` is called for the most tokens the branch can come to, and once more, for exactly what it came to,
-        if it stopped early; the first memory is then let go. Errors as :meth:`prefill`.
+        ``allocate`` is called for the most tokens the branch can come to. If it stopped early, what it came to lies at the
+        start of that memory; on a device it is called once more, for exactly that, and the first memory is let go. Errors
+        as :meth:`prefill`.
         """
         return self._run([branch], past, allocate, listener, chunk)[0]
 

@@ -17,8 +17,8 @@ from kvlab.cost.roads import Alternative
 from kvlab.engine.protocol import Branch
 from kvlab.errors import NoRoom, StateGone
 from kvlab.runtime import tasks
-from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
+from kvlab.runtime.entries import Copy
 from kvlab.runtime.halves import behind, joined
 from kvlab.runtime.keys import AUDIT
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
@@ -76,7 +76,7 @@ class Auditor:
             # A copy of the path where it goes, both halves of a hybrid, and the answers' own tokens.
             per_token = self._core.config.bytes_per_token
             room = 3 * parent.nbytes + sum(len(b.ids) // BYTES_PER_ID + 1 for b in branches) * per_token
-            budget.reserve(name, room, f"measuring {road.how} on {road.worker}", evict=False)
+            budget.reserve(name, room, f"measuring {road.how} on {road.worker}", device=road.worker, evict=False)
             return Audited(road.how, road.worker, self._take(name, road, parent, branches))
         except Exception as trouble:  # noqa: BLE001 - the run's work is done, and no measurement may make it fail
             reason = "no room in the KV budget" if isinstance(trouble, NoRoom) else str(trouble) or repr(trouble)
@@ -95,11 +95,11 @@ class Auditor:
         return trip.go(parent.segments, once)
 
     def _source(self, segment: SegmentRecord, road: Alternative) -> tuple[Copy | None, str]:
-        """The copy that a road uses, and the worker it comes from; none for what is made again.
+        """The copy that a road uses, and the worker it comes from; none for what is made again or read from disk.
 
         A road that moved the state finds it on its worker now: it comes once more from where it came.
         """
-        if segment.recipe in road.again:
+        if segment.recipe in (*road.again, *road.restored):
             return None, ""
         copies = self._core.catalog.copies(segment.recipe).values()
         there = [(copy, name) for copy in copies for name in sorted(copy.workers) if self._core.address_of(name)]
@@ -170,6 +170,8 @@ class _Trip:
         client, road, key = self._core.client, self._road, f"{self._name}-{segment.recipe}"
         if segment.recipe in road.again:
             return self._prefilled(f"{key}-again", segment.recipe, segment.token_ids, found)
+        if segment.recipe in road.restored:
+            return self._read(f"{key}-read", segment)
         copy = self._copies[segment.recipe]
         if road.split is None or road.split.recipe != segment.recipe:
             return copy
@@ -180,6 +182,13 @@ class _Trip:
         arrival = client.submit(tasks.touch, back, key=f"{key}-arrival", pure=False, **self._where)
         self._held += [front, back, arrival]
         return client.submit(joined, segment.recipe, front, back, key=f"{key}-joined", pure=False, **self._where)
+
+    def _read(self, key: str, segment: SegmentRecord) -> Any:
+        file = self._core.catalog.file_of(segment.recipe)
+        if file is None:
+            raise StateGone(f"segment {segment.recipe[:12]} is not on disk any more", hint="run it again")
+        told = (segment.recipe, file, segment.token_ids, segment.n_prompt)
+        return self._core.client.submit(tasks.unspill, *told, key=key, pure=False, **self._where)
 
     def _prefilled(self, key: str, recipe: str, ids: bytes, path: Sequence[Any]) -> Any:
         order = self._order("recompute", (recipe,), (Branch(ids, Sampling(0)),))

@@ -1,86 +1,155 @@
-"""The KV budget: how many bytes of K/V may lie on this host. Room is reserved before any work is submitted."""
+"""The KV budget: how many bytes of K/V may lie on this host, and on each device. Room is reserved before work is submitted.
+
+A device is a worker: on a CPU its share of the host's memory, on CUDA the memory of its GPU.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from kvlab.errors import NoRoom
 
-Holders = Callable[[], list[tuple[str, int]]]
-MakeRoom = Callable[[int], int]
-"""Frees at least so many bytes if it can, and returns how many it freed."""
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Something that takes room: its name, its bytes, the devices where they lie, and why it cannot be evicted now."""
+
+    name: str
+    nbytes: int
+    devices: frozenset[str] = frozenset()
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {_mib(self.nbytes)} MiB" + (f" ({self.why})" if self.why else "")
+
+
+Holders = Callable[[], list[Holder]]
+
+
+class MakeRoom(Protocol):
+    """Frees at least ``nbytes`` if it can, on ``device`` if that is named, and returns how many it freed.
+
+    Without ``evict`` it only waits for what is on its way out already.
+    """
+
+    def __call__(self, nbytes: int, device: str | None, *, evict: bool) -> int:
+        """Frees room."""
+        ...
+
+
+class _Held(NamedTuple):
+    """One reservation: bytes of the host, and bytes of a device."""
+
+    nbytes: int
+    device: str | None = None
+    on_device: int = 0
+
+
+class _Short(NamedTuple):
+    """Why a reservation does not fit: bytes that are missing, free and allowed, of the host or of a device."""
+
+    missing: int
+    free: int
+    limit: int
+    device: str | None
 
 
 class Budget:
-    """Counts reservations of distinct memory against a limit. Thread-safe.
+    """Counts reservations of distinct memory against a limit, and those of each device against theirs. Thread-safe.
 
     Parameters
     ----------
-    limit_bytes
-        The limit.
+    limit_bytes, device_limit_bytes
+        The limits; None sets none for devices.
     holders
-        Gives (name, bytes) of what lies there, largest first, for the error message.
+        Gives what lies there, largest first, for the error message.
     make_room
         Called where a reservation does not fit, and with no lock of the budget held.
     """
 
-    def __init__(self, limit_bytes: int, holders: Holders, make_room: MakeRoom = lambda _: 0) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(
+        self,
+        limit_bytes: int,
+        holders: Holders,
+        make_room: MakeRoom | None = None,
+        device_limit_bytes: int | None = None,
+    ) -> None:
+        self.limit_bytes, self.device_limit_bytes = limit_bytes, device_limit_bytes
         self._holders, self._make_room = holders, make_room
         self._lock = threading.Lock()
-        self._reserved: dict[str, int] = {}
+        self._reserved: dict[str, _Held] = {}
 
     @property
     def used_bytes(self) -> int:
         """Reserved now."""
         with self._lock:
-            return sum(self._reserved.values())
+            return sum(held.nbytes for held in self._reserved.values())
 
-    def held(self, prefix: str) -> int:
-        """Bytes reserved under ``prefix`` itself and under names that begin with it and ``@``."""
+    def used_on(self, device: str) -> int:
+        """Reserved now on one device."""
         with self._lock:
-            return sum(
-                nbytes for name, nbytes in self._reserved.items() if name == prefix or name.startswith(f"{prefix}@")
-            )
+            return self._on(device)
 
-    def reserve(self, name: str, nbytes: int, what: str, *, evict: bool = True) -> None:
-        """Set aside ``nbytes`` under ``name``, replacing what was reserved under it.
+    def held(self, prefix: str, device: str | None = None) -> int:
+        """Bytes reserved under ``prefix`` itself and under names that begin with it and ``@``, on ``device`` if named."""
+        with self._lock:
+            mine = [held for name, held in self._reserved.items() if name == prefix or name.startswith(f"{prefix}@")]
+        if device is None:
+            return sum(held.nbytes for held in mine)
+        return sum(held.on_device for held in mine if held.device == device)
 
-        Where there is no room, what nobody uses at the moment is evicted first, unless ``evict`` is false.
+    def reserve(
+        self,
+        name: str,
+        nbytes: int,
+        what: str,
+        *,
+        device: str | None = None,
+        on_host: int | None = None,
+        evict: bool = True,
+    ) -> None:
+        """Set aside ``nbytes`` under ``name`` on the host and on ``device``, replacing what was reserved under it.
+
+        Where there is no room, what nobody uses at the moment is evicted first, unless ``evict`` is false. ``on_host``
+        says how many bytes are new to the host, where that differs: memory that is shared is counted there already.
 
         Raises
         ------
         NoRoom
             With need, have and who holds what; the reservations are as before.
         """
-        while True:
-            missing, free = self._try(name, nbytes)
-            if missing <= 0:
-                return
-            if not evict or self._make_room(missing) <= 0:
-                break
-        held = ", ".join(f"{holder} {size / 2**20:.1f} MiB" for holder, size in self._holders()[:6]) or "nothing yet"
-        raise NoRoom(
-            f"{what} needs {nbytes / 2**20:.1f} MiB of KV memory; {free / 2**20:.1f} of "
-            f"{self.limit_bytes / 2**20:.1f} MiB are free, and what is held is pinned or in use. Held: {held}",
-            hint="unpin or evict states, run fewer agents at once, shorten the context, or give Lab(kv_budget=...) more",
-            need_bytes=nbytes,
-            free_bytes=free,
-        )
+        wanted = _Held(nbytes if on_host is None else on_host, device, nbytes if device is not None else 0)
+        while (short := self._try(name, wanted)) is not None:
+            # What is more than everything would only evict everything before it fails.
+            if (
+                self._make_room is None
+                or short.missing + short.free > short.limit
+                or self._make_room(short.missing, short.device, evict=evict) <= 0
+            ):
+                raise self._no_room(what, nbytes, short)
 
-    def hold(self, name: str, nbytes: int) -> None:
+    def hold(self, name: str, nbytes: int, device: str | None = None) -> None:
         """Set aside ``nbytes`` under ``name``, whether there is room or not: they are taken already."""
         with self._lock:
-            self._reserved[name] = nbytes
+            self._reserved[name] = _Held(nbytes, device, nbytes if device is not None else 0)
 
-    def _try(self, name: str, nbytes: int) -> tuple[int, int]:
-        """Reserve if it fits. Bytes that are missing, none or less if it did, and bytes that are free."""
+    def exchange_devices(self, name: str, other: str) -> None:
+        """What two names hold of the host stays; where it lies is exchanged. Nothing happens unless both are known."""
         with self._lock:
-            free = self.limit_bytes - sum(self._reserved.values()) + self._reserved.get(name, 0)
-            if nbytes <= free:
-                self._reserved[name] = nbytes
-            return nbytes - free, free
+            first, second = self._reserved.get(name), self._reserved.get(other)
+            if first is not None and second is not None:
+                self._reserved[name] = _Held(first.nbytes, second.device, second.on_device)
+                self._reserved[other] = _Held(second.nbytes, first.device, first.on_device)
+
+    def inherited(self, name: str, device: str, heir: str) -> None:
+        """What is reserved under ``name`` on ``device`` lies on ``heir`` now, whether there is room or not."""
+        with self._lock:
+            held = self._reserved.get(name)
+            if held is not None and held.device == device:
+                self._reserved[name] = held._replace(device=heir)
 
     def release_all(self, prefix: str) -> None:
         """Give back everything reserved under names that begin with ``prefix``."""
@@ -92,3 +161,39 @@ class Budget:
         """Give back what is reserved under ``name``; unknown names are ignored."""
         with self._lock:
             self._reserved.pop(name, None)
+
+    def _try(self, name: str, wanted: _Held) -> _Short | None:
+        """Reserve if it fits; else say what is missing."""
+        with self._lock:
+            before = self._reserved.get(name, _Held(0))
+            free = self.limit_bytes - sum(held.nbytes for held in self._reserved.values()) + before.nbytes
+            if wanted.nbytes > free:
+                return _Short(wanted.nbytes - free, free, self.limit_bytes, None)
+            if wanted.device is not None and self.device_limit_bytes is not None:
+                mine = before.on_device if before.device == wanted.device else 0
+                free = self.device_limit_bytes - self._on(wanted.device) + mine
+                if wanted.on_device > free:
+                    return _Short(wanted.on_device - free, free, self.device_limit_bytes, wanted.device)
+            self._reserved[name] = wanted
+            return None
+
+    def _on(self, device: str) -> int:
+        return sum(held.on_device for held in self._reserved.values() if held.device == device)
+
+    def _no_room(self, what: str, nbytes: int, short: _Short) -> NoRoom:
+        holders = [one for one in self._holders() if short.device is None or short.device in one.devices]
+        where, asked = ("", "kv_budget") if short.device is None else (f" on {short.device}", "device_kv_budget")
+        held = ", ".join(map(str, holders[:6])) or "nothing yet"
+        return NoRoom(
+            f"{what} needs {_mib(nbytes)} MiB of KV memory{where}; {_mib(short.free)} of {_mib(short.limit)} MiB are free, "
+            f"and what is held is pinned, leased or in use. Held: {held}",
+            hint=f"unpin or evict states, run fewer agents at once, shorten the context, or give Lab({asked}=...) more",
+            need_bytes=nbytes,
+            free_bytes=short.free,
+            device=short.device,
+            held=[(one.name, one.nbytes, one.why) for one in holders],
+        )
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f}"

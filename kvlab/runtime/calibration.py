@@ -18,7 +18,7 @@ from typing import Any
 from kvlab.config import cache_dir
 from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.runtime.core import Core
-from kvlab.runtime.measuring import QUICK, THOROUGH, measure_compute, measure_links
+from kvlab.runtime.measuring import QUICK, THOROUGH, measure_compute, measure_disk, measure_links
 from kvlab.state.identity import sha256_hex
 
 FORMAT = 4
@@ -113,6 +113,17 @@ def calibrate(core: Core, cores: int) -> CostModel:
         links = asdict(measure_links(core, THOROUGH))
     compute["measured_at"], links["measured_at"] = compute_kept.write(compute), links_kept.write(links)
     return _model(compute, links)
+
+
+def disk_link(core: Core, folder: Path, *, anew: bool) -> Link:
+    """What reading back from ``folder`` takes: what is kept of this machine, else (or ``anew``) measured now, and kept."""
+    here = Kept("disk", {"machine": platform.node(), "folder": str(folder.parent), "dtype": core.config.dtype})
+    found = None if anew else here.read(core.progress.say)
+    if found is not None:
+        return Link(found["t0"], found["bytes_per_second"])
+    link = measure_disk(core, folder, THOROUGH if anew else QUICK)
+    here.write(asdict(link))
+    return link
 
 
 def kept(core: Core, cores: int) -> tuple[Kept, Kept]:

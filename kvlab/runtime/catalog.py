@@ -12,68 +12,67 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from kvlab.errors import InvalidInput, StateGone
 from kvlab.policy.eviction import EvictionPolicy
 from kvlab.policy.workflow_aware import WorkflowAware
-from kvlab.runtime.budget import Budget
+from kvlab.runtime.accounts import holders, number, own_bytes
+from kvlab.runtime.budget import Budget, Holder
+from kvlab.runtime.entries import Copy, SegmentEntry, StateEntry
 from kvlab.runtime.evicting import Evictor
+from kvlab.runtime.keeping import Keeping
 from kvlab.runtime.keys import segment_key
+from kvlab.runtime.leaving import Leaving
+from kvlab.runtime.spilling import DiskTier
 from kvlab.state.lifecycle import Phase, advance
 from kvlab.state.prefixes import PrefixTree
-from kvlab.state.records import SegmentRecord, StateRecord
-
-
-@dataclass(slots=True)
-class Copy:
-    """One generation of a segment: the Dask future that holds it, and the workers where it is known to lie."""
-
-    key: str
-    future: Any
-    workers: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class SegmentEntry:
-    """A segment that is wanted: its copies by generation, and who wants it.
-
-    ``owners`` are the living states that have it in their path, and the actions that are using or making it.
-    ``last_use`` is the moment of the last action on it: moments are counted by :attr:`Catalog.moment`.
-    """
-
-    recipe: str
-    last_use: int = 0
-    copies: dict[int, Copy] = field(default_factory=dict)
-    owners: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class StateEntry:
-    """A state's place in its life, who holds on to it, and the run that it belongs to."""
-
-    record: StateRecord
-    run: str = ""
-    phase: Phase = Phase.RESIDENT
-    handles: int = 0
-    pinned: bool = False
-    forgotten: bool = False
-
+from kvlab.state.records import StateRecord
+from kvlab.store.spill import Spilled
 
 PhaseChanged = Callable[[StateEntry, Phase, Phase], None]
 
 
 class Catalog:
-    """States and segments of one lab."""
+    """States and segments of one lab.
 
-    def __init__(self, budget_bytes: int, phase_changed: PhaseChanged, policy: EvictionPolicy | None = None) -> None:
+    Parameters
+    ----------
+    budget_bytes, device_budget_bytes
+        What K/V may take on the host, and on each device.
+    phase_changed
+        Told of every step in a state's life.
+    policy
+        Who is evicted first.
+    disk
+        Where what has to leave memory may go; None: nowhere.
+    clock
+        Seconds, for the deadlines of leases.
+    """
+
+    def __init__(
+        self,
+        budget_bytes: int,
+        phase_changed: PhaseChanged,
+        policy: EvictionPolicy | None = None,
+        *,
+        device_budget_bytes: int | None = None,
+        disk: DiskTier | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.lock = threading.RLock()
+        self.disk = disk
         self.evictor = Evictor(self, policy or WorkflowAware())
-        self.budget = Budget(budget_bytes, self.holders, self.evictor.free)
+        self.budget = Budget(budget_bytes, self.holders, self.evictor.free, device_budget_bytes)
+        self.leaving = Leaving(self.budget)
         self.moment = 0
+        self._clock = clock
+        # Without handles, in the order in which they lost the last one.
+        self._lingering: dict[str, None] = {}
+        self.keeping = Keeping(self)
         self._phase_changed = phase_changed
         self._states: dict[str, StateEntry] = {}
         self._segments: dict[str, SegmentEntry] = {}
@@ -85,6 +84,11 @@ class Catalog:
         self._dropped_handles: deque[str] = deque()
 
     # -- states
+
+    @property
+    def now(self) -> float:
+        """Seconds by the clock of leases."""
+        return self._clock()
 
     def new_state_id(self) -> str:
         """A name no other state of this lab has."""
@@ -158,76 +162,124 @@ class Catalog:
                 self._tree(record.namespace).add(record.path_ids, record.id)
 
     def settle(self, state: str) -> None:
-        """A revived state has its segments again."""
+        """A revived or spilled state has its segments again, and so may others that share them."""
         with self.lock:
-            if state in self._states and self._states[state].phase is Phase.PLANNED:
+            entry = self._states.get(state)
+            if entry is None:
+                return
+            if entry.phase is Phase.PLANNED:
                 self.move_to(state, Phase.MATERIALIZED, Phase.RESIDENT)
+            for other in self.sharing(segment.recipe for segment in entry.record.segments):
+                if other.phase is Phase.SPILLED and all(self.copies(s.recipe) for s in other.record.segments):
+                    self.move_to(other.record.id, Phase.RESIDENT)
+
+    def note_spilled(self, state: str) -> None:
+        """A state that was just made of others' segments is spilled if some of them lie on disk alone."""
+        with self.lock:
+            path = [segment.recipe for segment in self.entry(state).record.segments]
+            gone = [recipe for recipe in path if not self.copies(recipe)]
+            if gone and all(self.file_of(recipe) for recipe in gone):
+                self.move_to(state, Phase.SPILLED)
+
+    def sharing(self, recipes: Iterable[str]) -> list[StateEntry]:
+        """States that have one of these segments in their path."""
+        owners = {owner for recipe in recipes if recipe in self._segments for owner in self._segments[recipe].owners}
+        return [self._states[owner] for owner in sorted(owners & self._states.keys(), key=number)]
 
     def evict(self, state: str, *, forget: bool = False) -> int:
-        """Let a state's own segments go; those that other living states share stay. Returns the bytes given back.
+        """Let a state's own segments go; those that other living states share stay. Returns the bytes that are let go.
+
+        Their room is free when the workers say so: :attr:`leaving` knows.
 
         Raises
         ------
         InvalidInput
-            If the state is pinned.
+            If the state is pinned or leased.
         IllegalTransition
             If it is in transit.
         """
         with self.lock:
             entry = self.entry(state)
-            if entry.pinned:
-                raise InvalidInput(f"state {state} is pinned", hint="state.unpin() first", state=state)
-            before = self.budget.used_bytes
+            kept = entry.kept(self.now)
+            if kept:
+                hint = "state.unpin() first" if entry.pinned else "release the lease, or wait for its deadline"
+                raise InvalidInput(f"state {state} is {kept}", hint=hint, state=state)
             if entry.phase is not Phase.EVICTED:
-                # One that is only planned has nothing to become evictable; one in transit may not be evicted.
-                way = (Phase.EVICTED,) if entry.phase is Phase.PLANNED else (Phase.EVICTABLE, Phase.EVICTED)
-                self.move_to(state, *way)
-            self._let_go(entry.record)
+                self.move_to(state, *_EVICTING.get(entry.phase, (Phase.EVICTABLE, Phase.EVICTED)))
             entry.forgotten = entry.forgotten or forget
-            return before - self.budget.used_bytes
+            return self._let_go(entry.record)
 
     def evict_segment(self, recipe: str) -> int:
         """Let a segment go that nobody uses, and all that continues it: the states that have it become evicted.
 
-        They keep what comes before it on their path. Returns the bytes given back.
+        They keep what comes before it on their path. Returns the bytes that are let go.
         """
         with self.lock:
-            before = self.budget.used_bytes
-            for state in [owner for owner in self._segments[recipe].owners if owner in self._states]:
-                entry = self._states[state]
+            freed = 0
+            for entry in self.sharing([recipe]):
                 if entry.phase is not Phase.EVICTED:  # one that lost what continues this segment is
-                    self.move_to(state, Phase.EVICTABLE, Phase.EVICTED)
-                self._tree(entry.record.namespace).remove(entry.record.path_ids, state)
+                    self.move_to(entry.record.id, *_EVICTING.get(entry.phase, (Phase.EVICTABLE, Phase.EVICTED)))
+                self._tree(entry.record.namespace).remove(entry.record.path_ids, entry.record.id)
                 path = [segment.recipe for segment in entry.record.segments]
-                self._disown(state, reversed(path[path.index(recipe) :]))
-            return before - self.budget.used_bytes
+                freed += self._disown(entry.record.id, reversed(path[path.index(recipe) :]), evicted=True)
+            return freed
+
+    def leave_memory(self, recipe: str) -> int:
+        """Let the copies of a segment go that lies on disk, too: the states that have it become spilled.
+
+        Returns the bytes that are let go.
+        """
+        with self.lock:
+            held = self._segments[recipe]
+            for entry in self.sharing([recipe]):
+                if entry.phase is Phase.RESIDENT:
+                    self.move_to(entry.record.id, Phase.EVICTABLE, Phase.SPILLED)
+            self.evictor.gone(recipe, evicted=True)
+            return sum(self._drop_copy(held, generation) for generation in list(held.copies))
 
     def idle_segments(self) -> list[tuple[SegmentEntry, list[StateEntry]]]:
-        """Segments that may be evicted, and the states that have each: neither pinned nor in use nor in transit."""
+        """Segments in memory that may leave it, and the states that have each: nobody keeps, uses or moves them."""
         with self.lock:
-            found = []
-            for held in self._segments.values():
-                states = [self._states[owner] for owner in held.owners if owner in self._states]
-                idle = all(entry.phase in (Phase.RESIDENT, Phase.EVICTED) and not entry.pinned for entry in states)
-                if held.copies and len(states) == len(held.owners) and idle:
-                    found.append((held, states))
-            return found
+            idle = [(held, self._idle_states(held)) for held in self._segments.values() if held.copies]
+            return [(held, states) for held, states in idle if states is not None]
 
-    def _let_go(self, record: StateRecord) -> None:
+    def idle(self, recipe: str) -> bool:
+        """Whether a segment is known, in memory or on disk, and nobody keeps, uses or moves it."""
+        with self.lock:
+            held = self._segments.get(recipe)
+            return held is not None and self._idle_states(held) is not None
+
+    def _idle_states(self, held: SegmentEntry) -> list[StateEntry] | None:
+        """The states of a segment that may go; None where somebody keeps, uses or moves it."""
+        states = self.sharing([held.recipe])
+        idle = len(states) == len(held.owners) and not any(entry.staying(self.now) for entry in states)
+        return states if idle else None
+
+    def _let_go(self, record: StateRecord) -> int:
         self._tree(record.namespace).remove(record.path_ids, record.id)
-        self._disown(record.id, [segment.recipe for segment in reversed(record.segments)])
+        return self._disown(record.id, [segment.recipe for segment in reversed(record.segments)])
 
-    def _disown(self, owner: str, recipes: Iterable[str]) -> None:
+    def _disown(self, owner: str, recipes: Iterable[str], *, evicted: bool = False) -> int:
+        """``owner`` wants these no more; what nobody wants goes. Returns the bytes of memory that are let go."""
+        freed = 0
         for recipe in recipes:
             held = self._segments.get(recipe)
             if held is None:
                 continue
             held.owners.discard(owner)
             if not held.owners:
-                for generation in list(held.copies):
-                    self._drop_copy(held, generation)
+                freed += sum(self._drop_copy(held, generation) for generation in list(held.copies))
                 del self._segments[recipe]
-                self.evictor.gone(recipe)
+                self.evictor.gone(recipe, evicted=evicted)
+                if self.disk is not None:
+                    self.disk.forget(recipe)
+        return freed
+
+    def own_segments(self, state: str) -> list[str]:
+        """Segments in memory that no other living state or action wants, the deepest first."""
+        with self.lock:
+            path = [self._segments[segment.recipe] for segment in self.entry(state).record.segments]
+            return [held.recipe for held in reversed(path) if held.copies and held.owners == {state}]
 
     # -- handles
 
@@ -240,20 +292,29 @@ class Catalog:
         """A handle was garbage-collected. Only notes it: :meth:`reap` acts."""
         self._dropped_handles.append(state)
 
-    def reap(self) -> None:
-        """Forget states that no handle refers to any more, and give back their memory."""
+    def reap(self) -> int:
+        """Forget states that no handle refers to any more, and let their memory go; a lease keeps them until it ends.
+
+        Returns the bytes that are let go.
+        """
+        freed = 0
         with self.lock:
             while self._dropped_handles:
                 state = self._dropped_handles.popleft()
+                if state in self._states:
+                    self._states[state].handles -= 1
+                    self._lingering[state] = None
+            for state in list(self._lingering):
                 entry = self._states.get(state)
-                if entry is None:
-                    continue
-                entry.handles -= 1
-                if entry.handles <= 0 and not entry.pinned:
-                    self._let_go(entry.record)
+                if entry is None or entry.handles > 0:
+                    self._lingering.pop(state, None)
+                elif not entry.kept(self.now):
+                    self._lingering.pop(state, None)
+                    freed += self._let_go(entry.record)
                     for then in _TO_EVICTED[entry.phase]:
                         self.move_to(state, then)
                     del self._states[state]
+        return freed
 
     # -- segments
 
@@ -279,6 +340,21 @@ class Catalog:
             self._generations[recipe] = generation
             return generation, segment_key(recipe, generation, self.mark)
 
+    def on_disk(self) -> frozenset[str]:
+        """Segments that can be read back from disk."""
+        return self.disk.recipes() if self.disk is not None else frozenset()
+
+    def file_of(self, recipe: str) -> Spilled | None:
+        """The file of a segment on disk, if it has one."""
+        return self.disk.get(recipe) if self.disk is not None else None
+
+    def lose_file(self, recipe: str) -> None:
+        """A segment's file is given up: what had it there alone is evicted."""
+        with self.lock:
+            had_one = self.disk is not None and self.disk.forget(recipe)
+            if had_one and recipe in self._segments and not self._segments[recipe].copies:
+                self.evict_segment(recipe)
+
     def add_copy(self, recipe: str, generation: int, future: Any) -> Copy:
         """Take a copy that was just submitted; its room is already reserved under its key."""
         with self.lock:
@@ -293,12 +369,13 @@ class Catalog:
             if entry is not None and generation in entry.copies:
                 self._drop_copy(entry, generation)
 
-    def _drop_copy(self, entry: SegmentEntry, generation: int) -> None:
+    def _drop_copy(self, entry: SegmentEntry, generation: int) -> int:
+        """Let one copy go. Its bytes count until the workers that have it say that it is gone; returns them."""
         copy = entry.copies.pop(generation)
-        self.evictor.dropping(copy.key, copy.workers)
-        self.budget.release(copy.key)
-        self.budget.release_all(f"{copy.key}@")
+        nbytes = self.budget.held(copy.key)
+        self.leaving.add(copy.key, copy.key, copy.workers)
         copy.future.release()
+        return nbytes
 
     def copies(self, recipe: str) -> dict[int, Copy]:
         """Live copies of a segment by generation: a snapshot."""
@@ -321,7 +398,7 @@ class Catalog:
             if copy is not None:
                 copy.workers.add(worker)
                 if nbytes is not None:
-                    self.budget.reserve(copy.key, nbytes, f"segment {recipe[:12]}")
+                    self.budget.hold(copy.key, nbytes, worker)
 
     def replaced(self, recipe: str, generation: int, worker: str) -> None:
         """``generation`` was made anew on ``worker``: earlier copies that lie there alone serve nobody any more."""
@@ -340,6 +417,8 @@ class Catalog:
                 for copy in entry.copies.values():
                     copy.workers.discard(worker)
                     self.budget.release(f"{copy.key}@{worker}")
+                    if copy.workers:  # what it had given to others to map is theirs now
+                        self.budget.inherited(copy.key, worker, min(copy.workers))
 
     def resident(self, worker: str) -> frozenset[str]:
         """Recipes of the segments known to lie on a worker."""
@@ -350,27 +429,20 @@ class Catalog:
                 if any(worker in copy.workers for copy in entry.copies.values())
             )
 
-    def holders(self) -> list[tuple[str, int]]:
-        """(state and its name, bytes that it alone or first holds), largest first."""
+    def segment(self, recipe: str) -> SegmentEntry | None:
+        """What is known of a segment; None if nobody wants it."""
         with self.lock:
-            names = {
-                entry.record.id: f"{entry.record.id} {entry.record.name}".strip() for entry in self._states.values()
-            }
-            found = [(names[state], nbytes) for state, nbytes in self.own_bytes().items() if nbytes]
-        return sorted(found, key=lambda item: -item[1])
+            return self._segments.get(recipe)
+
+    def holders(self) -> list[Holder]:
+        """See :func:`kvlab.runtime.accounts.holders`."""
+        with self.lock:
+            return holders(self._states, self._segments, self.now, self.leaving.nbytes())
 
     def own_bytes(self) -> dict[str, int]:
-        """Bytes of each state's segments that no older living state has."""
+        """Bytes in memory of each state's segments that no older living state has."""
         with self.lock:
-            return {
-                entry.record.id: sum(segment.nbytes for segment in entry.record.segments if self._first(segment, entry))
-                for entry in self._states.values()
-            }
-
-    def _first(self, segment: SegmentRecord, entry: StateEntry) -> bool:
-        held = self._segments.get(segment.recipe)
-        states = [owner for owner in held.owners if owner in self._states] if held is not None else []
-        return bool(states) and min(states, key=_number) == entry.record.id
+            return {name: own_bytes(entry, self._states, self._segments) for name, entry in self._states.items()}
 
     # -- prefixes
 
@@ -389,14 +461,17 @@ class Catalog:
         return self._prefixes.setdefault(namespace, PrefixTree())
 
     def clear(self) -> int:
-        """Evict all states that are neither pinned nor in transit. Returns the bytes given back."""
+        """Evict all states that are neither pinned nor leased nor in transit. Returns the bytes that are let go."""
         with self.lock:
             return sum(
                 self.evict(state)
                 for state, entry in self._states.items()
-                if not entry.pinned and entry.phase is not Phase.IN_TRANSIT
+                if not entry.kept(self.now) and entry.phase is not Phase.IN_TRANSIT
             )
 
+
+_EVICTING = {Phase.PLANNED: (Phase.EVICTED,), Phase.SPILLED: (Phase.EVICTED,)}
+"""What is not in memory has nothing to become evictable; one in transit may not be evicted."""
 
 _TO_EVICTED = {
     Phase.PLANNED: (Phase.EVICTED,),
@@ -408,7 +483,3 @@ _TO_EVICTED = {
     Phase.EVICTED: (),
 }
 """How a state that nobody can refer to any more goes, from wherever it is."""
-
-
-def _number(state: str) -> int:
-    return int(state[1:])

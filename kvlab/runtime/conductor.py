@@ -33,7 +33,7 @@ from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.beside import Speaker
 from kvlab.runtime.core import Core
 from kvlab.runtime.gate import Gate
-from kvlab.runtime.operations import Answered, Request
+from kvlab.runtime.operations import Answered, Request, file_in
 from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.planning import path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
@@ -402,7 +402,7 @@ class Conductor:
         """Decide a unit. Siblings that fare better in groups become units of their own, which are launched."""
         planner, edge = self._at(unit.nodes[0]).planner, self._edge(unit, branches, parent)
         sent = unit.prefetched
-        if unit.tries:
+        if unit.tries > 1 or (unit.tries and not file_in(unit.trouble)):
             decision = planner.plan(edge, unit.action, only=self._workers, policy=Forced("recompute"))
             unit.decision = replace(decision, reason="what was planned failed: recompute")
             return [unit]
@@ -486,11 +486,13 @@ class Conductor:
             unit.worker,
             threads,
             unit.decision.chosen if unit.decision is not None else None,
+            # What would only wait for a worker takes nobody's room: it may be used before that.
+            evict=len(self._running) <= len(self.core.living_workers()),
         )
         if parent is not None:
-            self.core.catalog.revive(parent)
             if unit.tries:
-                self._at(unit.nodes[0]).operations.distrust(parent.segments)
+                self._at(unit.nodes[0]).operations.distrust(parent.segments, unit.trouble)
+            self.core.catalog.revive(parent)
         unit.pending = self._at(unit.nodes[0]).operations.submit(request)
         for future in unit.pending.answers:
             future.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
@@ -499,7 +501,9 @@ class Conductor:
         core = self._at(unit.nodes[0]).core
         recipe = f"text-{unit.action}"
         n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
-        core.catalog.budget.reserve(recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}")
+        core.catalog.budget.reserve(
+            recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}", device=unit.worker
+        )
         order = Order(
             unit.action,
             self.run,
@@ -604,6 +608,7 @@ class Conductor:
         if isinstance(error, TransferFailed | ChecksumMismatch) and unit.tries < RETRIES and not self._cancelled:
             self._retire(unit)
             unit.tries += 1
+            unit.trouble = error if unit.tries < RETRIES else None
             unit.because = error.message
             unit.planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
             unit.pending, unit.decision, unit.action, unit.passed, unit.announced = None, None, "", False, False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvlab.errors import InvalidInput
+from kvlab.errors import InvalidInput, NoRoom
 from kvlab.runtime import tasks
 from kvlab.runtime.saving import metadata_of, read_metadata
 from kvlab.runtime.workbench import LAB, Workbench
@@ -32,6 +32,26 @@ def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
             f"the worker wrote {path} on another machine", hint="choose a folder that all machines share"
         )
     return path
+
+
+def spill(bench: Workbench, record: StateRecord) -> int:
+    """See :meth:`KVState.spill`."""
+    catalog = bench.core.catalog
+    if catalog.disk is None:
+        raise InvalidInput("this lab spills nothing to disk", hint='Lab(spill_bytes="4 GiB"), with workers of its own')
+    catalog.reap()  # what nobody can refer to any more shares nothing
+    catalog.keeping.require_spillable(record.id)
+    own = catalog.own_segments(record.id)
+    with bench.acting("spill", record, bench.pick_worker(record)):
+        freed = catalog.evictor.spill(own)
+    left = [recipe for recipe in own if catalog.copies(recipe)]
+    if left:
+        raise NoRoom(
+            f"{len(left)} of {len(own)} segments of state {record.id} could not be written to disk and stay in memory",
+            hint="see lab.inspect() for the reason; give Lab(spill_bytes=...) more, or evict the state",
+            have=catalog.disk.free_bytes(),
+        )
+    return freed
 
 
 def load(bench: Workbench, folder: str | Path, name: str, worker: str | None) -> StateRecord:

@@ -1,30 +1,32 @@
 """Room where there is none: K/V that nobody uses at the moment goes, in the order of a policy.
 
-A segment goes with all that continues it, and the states that had it are evicted: used again, they come back by whatever
-road is cheapest. What an action claims, what is pinned and what is in transit stays.
+Where a segment is read back from disk more quickly than it is computed again, it goes there, and the states that have it
+are spilled. Else it goes with all that continues it, and they are evicted. Used again, they come back by whatever road is
+cheapest. What an action claims, what is pinned or leased and what is in transit stays.
 """
 
 from __future__ import annotations
 
-import itertools
-import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvlab.policy.eviction import NEVER, Candidate, EvictionPolicy
+from kvlab.runtime.spilling import HEADER_BYTES, Leaver
 
 if TYPE_CHECKING:
-    from kvlab.runtime.catalog import Catalog, SegmentEntry, StateEntry
-
-logger = logging.getLogger(__name__)
-
-LEAVING_SECONDS = 5.0
-"""How long workers may take to let go of what was evicted: usually it is milliseconds."""
+    from kvlab.runtime.catalog import Catalog
+    from kvlab.runtime.entries import SegmentEntry, StateEntry
 
 NextUse = Callable[[str], float | None]
 """State → actions until its next use: :data:`~kvlab.policy.eviction.NEVER`, or None where it is not one of whom is asked."""
+
+
+class _Victim(NamedTuple):
+    """A segment that has to leave memory, and whether it gets a file before that."""
+
+    recipe: str
+    to_disk: bool
 
 
 class Evictor:
@@ -41,10 +43,6 @@ class Evictor:
         self._catalog, self.policy = catalog, policy
         self.seconds: Callable[[int, int], float] = lambda n_tokens, past: float(n_tokens)  # noqa: ARG005 - as it is called
         self._graphs: list[NextUse] = []
-        self._evicting = threading.local()
-        self._leaving: set[tuple[str, str]] = set()  # (key, worker)
-        self._left = threading.Condition()
-        self._rounds = itertools.count()
 
     @contextmanager
     def knowing(self, next_use: NextUse) -> Iterator[None]:
@@ -59,71 +57,127 @@ class Evictor:
         """A segment is being used or made."""
         self.policy.used(recipe)
 
-    def gone(self, recipe: str) -> None:
-        """Nobody has a segment any more."""
-        self.policy.gone(recipe, evicted=self._now_leaving is not None)
+    def gone(self, recipe: str, *, evicted: bool) -> None:
+        """A segment has left memory: it was ``evicted``, to disk or for good, or nobody wants it any more."""
+        self.policy.gone(recipe, evicted=evicted)
 
-    def dropping(self, key: str, workers: Iterable[str]) -> None:
-        """A copy is being let go: where that is an eviction, it is waited for."""
-        leaving = self._now_leaving
-        if leaving is not None:
-            there = {(key, worker) for worker in workers}
-            leaving |= there
-            with self._left:
-                self._leaving |= there
+    def free(self, nbytes: int, device: str | None = None, *, evict: bool = True) -> int:
+        """Free ``nbytes``, on ``device`` if that is named, as far as it goes. Returns the bytes that were freed.
 
-    @property
-    def _now_leaving(self) -> set[tuple[str, str]] | None:
-        """Copies that this thread is evicting; None outside of an eviction."""
-        found: set[tuple[str, str]] | None = getattr(self._evicting, "copies", None)
-        return found
-
-    def free(self, nbytes: int) -> int:
-        """Evict until ``nbytes`` are free, or nothing more may go, and wait until workers have let it go. Returns the bytes.
-
-        Until then its room stays reserved: what is evicted lies in memory for a moment more.
+        First what is on its way out already is waited for; then, with ``evict``, segments leave memory in the policy's
+        order, to disk where that pays. Returns when the workers have let them go.
         """
-        catalog, name = self._catalog, f"leaving-{next(self._rounds)}"
-        leaving: set[tuple[str, str]] = set()
-        freed = 0
+        catalog = self._catalog
+        reaped = catalog.reap()
+        going = catalog.leaving.nbytes(device)
+        if reaped or going:
+            catalog.leaving.wait()
+            return reaped + going
+        while evict:
+            with catalog.lock:
+                victims = self._victims(nbytes, device)
+            if not victims:
+                return 0
+            self._write([one for one in victims if one.to_disk])
+            freed = self._let_go([one.recipe for one in victims])
+            catalog.leaving.wait()
+            if freed:  # else all of them were wanted again meanwhile
+                return freed
+        return 0
+
+    def spill(self, recipes: Sequence[str]) -> int:
+        """Write these to disk and let their memory go, whether it pays or not; those that somebody uses stay.
+
+        Returns the bytes that were freed. What could not be written stays where it is.
+        """
+        catalog = self._catalog
         with catalog.lock:
-            catalog.reap()
-            self._evicting.copies = leaving
-            try:
-                for candidate in self.policy.order(self._candidates(), catalog.moment):
-                    if freed >= nbytes:
-                        break
-                    if catalog.copies(candidate.key):  # else it went with what it continues
-                        catalog.budget.hold(name, freed + candidate.nbytes)
-                        freed += catalog.evict_segment(candidate.key)
-                        catalog.budget.hold(name, freed)
-            finally:
-                self._evicting.copies = None
-        self._wait_for(leaving)
-        catalog.budget.release(name)
+            idle = [
+                _Victim(recipe, to_disk=True) for recipe in recipes if catalog.idle(recipe) and catalog.copies(recipe)
+            ]
+        self._write(idle)
+        freed = self._let_go([one.recipe for one in idle if catalog.file_of(one.recipe) is not None])
+        catalog.leaving.wait()
         return freed
 
-    def left(self, key: str | None, worker: str) -> None:
-        """A worker says that it let ``key`` go; None: the worker is gone, and everything with it."""
-        with self._left:
-            if key is not None:
-                self._leaving.discard((key, worker))
-            else:
-                self._leaving = {one for one in self._leaving if one[1] != worker}
-            self._left.notify_all()
+    def _victims(self, nbytes: int, device: str | None) -> list[_Victim]:
+        """Who leaves so that ``nbytes`` are free. What does not go to disk takes along what continues it."""
+        catalog, found = self._catalog, dict[str, _Victim]()
+        freed = 0
+        for one in self.policy.order(self._candidates(device), catalog.moment):
+            if freed >= nbytes:
+                break
+            to_disk = self._goes_to_disk(one)
+            for recipe in [one.key] if to_disk else self._continuing(one.key):
+                if recipe not in found:
+                    freed += self._held(recipe, device)
+                    found[recipe] = _Victim(recipe, to_disk)
+        return list(found.values())
 
-    def _wait_for(self, leaving: set[tuple[str, str]]) -> None:
-        with self._left:
-            if not self._left.wait_for(lambda: not leaving & self._leaving, LEAVING_SECONDS):
-                logger.warning(
-                    "workers did not say within %.0f s that they let %d copies go", LEAVING_SECONDS, len(leaving)
-                )
-                self._leaving -= leaving
+    def _goes_to_disk(self, one: Candidate) -> bool:
+        disk = self._catalog.disk
+        if disk is None:
+            return False
+        return disk.get(one.key) is not None or (one.next_use != NEVER and disk.pays(one.nbytes, one.seconds))
 
-    def _candidates(self) -> Iterator[Candidate]:
+    def _held(self, recipe: str, device: str | None) -> int:
+        return sum(self._catalog.budget.held(copy.key, device) for copy in self._catalog.copies(recipe).values())
+
+    def _write(self, victims: Sequence[_Victim]) -> None:
+        """Give those a file that have none, with room on the disk made for it by the files that were used least lately."""
+        catalog = self._catalog
+        if catalog.disk is None or not victims:
+            return
+        with catalog.lock:
+            leavers = [one for victim in victims if (one := self._leaver(victim.recipe)) is not None]
+            missing = sum(one.nbytes + HEADER_BYTES for one in leavers) - catalog.disk.free_bytes()
+            for recipe in self._files_by_use() if missing > 0 else ():
+                if missing <= 0:
+                    break
+                file = catalog.disk.get(recipe)
+                if file is not None and recipe not in {one.recipe for one in leavers}:
+                    missing -= file.nbytes
+                    catalog.lose_file(recipe)
+        for recipe in catalog.disk.write(leavers):
+            with catalog.lock:
+                if catalog.segment(recipe) is None:  # nobody wants it any more
+                    catalog.disk.forget(recipe)
+
+    def _continuing(self, recipe: str) -> list[str]:
+        """A segment in memory and those that continue it, the longest paths first."""
+        found: dict[str, int] = {}
+        for entry in self._catalog.sharing([recipe]):
+            path = [segment.recipe for segment in entry.record.segments]
+            found |= {path[depth]: depth for depth in range(path.index(recipe), len(path))}
+        return sorted((one for one in found if self._catalog.copies(one)), key=lambda one: -found[one])
+
+    def _leaver(self, recipe: str) -> Leaver | None:
+        """What it takes to write a segment; None where it has a file already, or no copy that is known to lie somewhere."""
+        there = next((copy for copy in self._catalog.copies(recipe).values() if copy.workers), None)
+        if there is None or self._catalog.file_of(recipe) is not None:
+            return None
+        return Leaver(recipe, self._catalog.budget.held(there.key), there.future, frozenset(there.workers))
+
+    def _files_by_use(self) -> list[str]:
+        """Segments with a file that nobody needs at the moment: those in memory as well, then by their last use."""
+        known = [self._catalog.segment(recipe) for recipe in self._catalog.on_disk()]
+        idle = [held for held in known if held is not None and self._catalog.idle(held.recipe)]
+        return [held.recipe for held in sorted(idle, key=lambda held: (not held.copies, held.last_use))]
+
+    def _let_go(self, recipes: Sequence[str]) -> int:
+        """Those that are still idle leave memory: to their file, or for good, with all that continues them."""
+        catalog, freed = self._catalog, 0
+        with catalog.lock:
+            for recipe in recipes:
+                if catalog.idle(recipe) and catalog.copies(recipe):  # else it went with what it continues
+                    on_disk = catalog.file_of(recipe) is not None
+                    freed += catalog.leave_memory(recipe) if on_disk else catalog.evict_segment(recipe)
+        return freed
+
+    def _candidates(self, device: str | None) -> Iterator[Candidate]:
         for held, states in self._catalog.idle_segments():
-            nbytes = sum(self._catalog.budget.held(copy.key) for copy in held.copies.values())
-            if nbytes and states:
+            nbytes = self._held(held.recipe, None)
+            if nbytes and states and (device is None or self._held(held.recipe, device)):
                 yield self._candidate(held, states, nbytes)
 
     def _candidate(self, held: SegmentEntry, states: list[StateEntry], nbytes: int) -> Candidate:

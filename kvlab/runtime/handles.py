@@ -123,7 +123,8 @@ class KVState:
         worker
             Name of a worker; None lets the cheapest road decide.
         how
-            Force a road: ``"in place"``, ``"map"``, ``"transfer"``, ``"hybrid"`` or ``"recompute"``.
+            Force a road: ``"in place"``, ``"map"``, ``"transfer"``, ``"restore"``, ``"hybrid"`` or
+            ``"recompute"``.
 
         Raises
         ------
@@ -159,8 +160,45 @@ class KVState:
         """
         return self._verbs.evict(self, forget=forget)
 
+    def spill(self) -> int:
+        """Write the K/V that no other state shares to the lab's disk and give back its memory; returns the bytes.
+
+        Used again, it comes back by the cheapest road: read from disk, its digest checked, or computed.
+
+        Raises
+        ------
+        InvalidInput
+            If it is pinned or leased, or the lab spills nothing.
+        IllegalTransition
+            If it is not in memory.
+        NoRoom
+            If the disk has no room for it; it stays in memory.
+        """
+        return self._verbs.spill(self)
+
+    def lease(self, seconds: float) -> Lease:
+        """Keep it resident for ``seconds``, however little room there is; after that it may be evicted again.
+
+        Ends earlier with ``lease.release()``, or with the block of ``with state.lease(30):``. A state may have several
+        leases, and the last to end counts.
+
+        Raises
+        ------
+        InvalidInput
+            For seconds that are no time.
+        IllegalTransition
+            If it is not in memory.
+        """
+        return self._verbs.lease(self, seconds)
+
     def pin(self) -> KVState:
-        """Keep it resident: eviction is refused until :meth:`unpin`. Returns this state."""
+        """Keep it resident: eviction is refused until :meth:`unpin`. Returns this state.
+
+        Raises
+        ------
+        IllegalTransition
+            If it is not in memory.
+        """
         return self._verbs.pin(self, pinned=True)
 
     def unpin(self) -> KVState:
@@ -191,6 +229,32 @@ class KVState:
         return state_html(self)
 
 
+class Lease:
+    """A promise that a state stays in memory until a deadline. Refers to the state, so it also keeps that alive."""
+
+    def __init__(self, state: KVState, number: int) -> None:
+        self.state = state
+        self._number = number
+
+    @property
+    def seconds_left(self) -> float:
+        """Until it ends; 0 if it is over."""
+        return self.state._verbs.lease_seconds(self.state, self._number)  # noqa: SLF001 - handles of one module
+
+    def release(self) -> None:
+        """End it now. A lease that is over already is ignored."""
+        self.state._verbs.end_lease(self.state, self._number)  # noqa: SLF001 - handles of one module
+
+    def __enter__(self) -> KVState:
+        return self.state
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<lease of {self.state.id}: {self.seconds_left:.1f} s left>"
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """What resuming a state came to.
@@ -206,7 +270,7 @@ class Generation:
     ttft_seconds
         Measured, from the call to the first token.
     how
-        How the parent's K/V came to the worker: in place, map, transfer, hybrid, recompute.
+        How the parent's K/V came to the worker: in place, map, transfer, restore, hybrid, recompute.
     n_prefilled, n_reused
         Tokens fed, tokens reused.
     decision

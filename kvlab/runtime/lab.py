@@ -32,7 +32,7 @@ from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.explaining import Explanation, explain
 from kvlab.runtime.handles import KVState
 from kvlab.runtime.lab_arguments import check, check_protocol, pace_of
-from kvlab.runtime.memory import check_room, parse_budget
+from kvlab.runtime.memory import check_room, parse_budget, spill_limit
 from kvlab.runtime.opening import Opening, stop_listening
 from kvlab.runtime.remembered import Remembered
 from kvlab.runtime.run import Run
@@ -76,6 +76,11 @@ class Lab(metaclass=Remembered):
         States of different namespaces never share anything.
     kv_budget
         Bytes of K/V that may lie in memory, e.g. ``"2 GiB"``; a quarter of what is free by default.
+    device_kv_budget
+        As ``kv_budget``, for what each worker holds itself: its share on a CPU, its GPU's memory on CUDA. None: no limit.
+    spill_bytes
+        What K/V that had to leave memory may take on this machine's disk, e.g. ``"4 GiB"``; 0 turns it off. By default 4
+        GiB, or a quarter of what is free if that is less, and nothing where the folder for temporary files lies in memory.
     eviction
         Who goes first where that is not enough: ``"workflow"`` (least worth until its next use, which graphs know),
         ``"lru"``, ``"arc"``, or, as a reference inside runs, ``"belady"``.
@@ -120,6 +125,8 @@ class Lab(metaclass=Remembered):
         )
         certificates.check(arguments["security"], arguments["address"])
         parse_budget(arguments["kv_budget"])
+        parse_budget(arguments["device_kv_budget"], "device_kv_budget")
+        spill_limit(arguments["spill_bytes"], None, own=not arguments["address"])
         eviction_policy(arguments["eviction"])
         describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
 
@@ -131,6 +138,8 @@ class Lab(metaclass=Remembered):
         workers: int = 2,
         namespace: str = "",
         kv_budget: int | str | None = None,
+        device_kv_budget: int | str | None = None,
+        spill_bytes: int | str | None = None,
         eviction: str = "workflow",
         device: str = "auto",
         dtype: str = "auto",
@@ -161,6 +170,8 @@ class Lab(metaclass=Remembered):
                 namespace=namespace,
                 chunk=prefill_chunk,
                 budget_bytes=self._budget_bytes,
+                device_budget_bytes=parse_budget(device_kv_budget, "device_kv_budget"),
+                spill_bytes=spill_limit(spill_bytes, self._scratch, own=not address),
                 eviction=eviction_policy(eviction),
                 progress=progress,
                 calibrate=calibrate,
@@ -296,6 +307,8 @@ class Lab(metaclass=Remembered):
                 "link_rate_bits": pace.bits_per_second if pace else None,
                 "link_latency_seconds": pace.latency_seconds if pace else None,
                 "kv_budget_bytes": self._budget_bytes,
+                "device_kv_budget_bytes": self.core.catalog.budget.device_limit_bytes,
+                "spill_bytes": self.core.catalog.disk.limit_bytes if self.core.catalog.disk else 0,
                 "prefill_chunk": self.core.chunk,
                 "cost": self.core.cost.as_dict(),
             },
@@ -402,6 +415,7 @@ class Lab(metaclass=Remembered):
         holders.forget_outputs()
         freed = self.core.catalog.clear()
         self.core.catalog.reap()
+        self.core.catalog.leaving.wait()
         return freed
 
     @property

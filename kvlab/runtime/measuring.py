@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from kvlab.engine.protocol import Branch
 from kvlab.runtime.core import Core
 from kvlab.runtime.engines import ModelSpec, engine_for, on_model_thread
 from kvlab.runtime.halves import behind
-from kvlab.runtime.tasks import touch
+from kvlab.runtime.tasks import touch, unspill
 from kvlab.runtime.worker_plugin import plugin_of
 from kvlab.state.identity import Sampling
 from kvlab.state.tokens import pack_ids
+from kvlab.store.spill import spill
 from kvlab.transport.memory import PayloadAllocator
 from kvlab.transport.segment import Header, Segment, checksum
 
@@ -159,7 +161,27 @@ def cpu_seconds() -> float:
     return time.process_time()
 
 
+def disk_points(folder: str, effort: Effort) -> list[tuple[int, float]]:
+    """(bytes, seconds) of reading back what was just spilled to ``folder``."""
+    points = []
+    for n_tokens in effort.link_tokens:
+        path = f"{folder}/probe-{n_tokens}"
+        file = spill(path, probe_segment(n_tokens).tensor())
+        try:
+            taken = [_timed(partial(unspill, "probe", file, b"", 0)) for _ in range(effort.repeats)]
+        finally:
+            Path(path).unlink()
+        points.append((file.payload_nbytes, median(taken)))
+    return points
+
+
 # -- from the lab
+
+
+def measure_disk(core: Core, folder: Path, effort: Effort) -> Link:
+    """Reading back spilled segments on the first worker; files that were just written, as spilled ones often are."""
+    where = core.address_of(core.living_workers()[0].name)
+    return Link.fit(core.client.submit(disk_points, str(folder), effort, pure=False, workers=where).result())
 
 
 def measure_compute(core: Core, cores: int, effort: Effort) -> Compute:

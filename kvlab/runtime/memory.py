@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,24 +10,61 @@ from kvlab.engine.models import ModelCard
 from kvlab.errors import InvalidInput, NoRoom
 
 CGROUP = Path("/sys/fs/cgroup")
+DEFAULT_SPILL = 4 << 30
 DEFAULT_SHARE = 4
-"""The default KV budget is one part in so many of what is free after the weights."""
+"""A default budget is one part in so many of what is free, of memory after the weights."""
 
 
-def parse_budget(kv_budget: int | str | None) -> int | None:
+def parse_budget(told: int | str | None, name: str = "kv_budget") -> int | None:
     """Bytes of a budget like ``"2 GiB"``; None stays None."""
-    if kv_budget is None:
+    if told is None:
         return None
+    nbytes = _bytes_of(told, name)
+    if nbytes <= 0:
+        raise InvalidInput(f"{name}={told!r} leaves no room for any state", hint=f'e.g. {name}="2 GiB"')
+    return nbytes
+
+
+def spill_limit(told: int | str | None, folder: Path | None, *, own: bool) -> int:
+    """Bytes that may be spilled to ``folder``; as much as is sensible there if nobody said how much.
+
+    Raises
+    ------
+    InvalidInput
+        For what is no size, and for spilling on machines that are not this one.
+    """
+    if told is not None:
+        nbytes = _bytes_of(told, "spill_bytes")
+        if nbytes < 0:
+            raise InvalidInput(f"spill_bytes={told!r} is no size", hint="0 turns spilling off")
+        if nbytes and not own:
+            raise InvalidInput(
+                f"spill_bytes={told!r} with the workers of somebody's scheduler: they may be on other machines, and none "
+                "of them sees the others' disks",
+                hint="leave out spill_bytes, or the address",
+            )
+        return nbytes
+    if not own or folder is None or _in_memory(folder):
+        return 0
+    return min(DEFAULT_SPILL, shutil.disk_usage(folder).free // DEFAULT_SHARE)
+
+
+def _bytes_of(told: int | str, name: str) -> int:
     from dask.utils import parse_bytes
 
     try:
         # A number is bytes; anything else is read as a text, so that True and lists are no sizes.
-        nbytes = int(parse_bytes(kv_budget if type(kv_budget) in (int, float) else str(kv_budget)))
+        return int(parse_bytes(told if type(told) in (int, float) else str(told)))
     except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidInput(f"kv_budget={kv_budget!r} is no size", hint='bytes, or a text like "2 GiB"') from error
-    if nbytes <= 0:
-        raise InvalidInput(f"kv_budget={kv_budget!r} leaves no room for any state", hint='e.g. kv_budget="2 GiB"')
-    return nbytes
+        raise InvalidInput(f"{name}={told!r} is no size", hint='bytes, or a text like "2 GiB"') from error
+
+
+def _in_memory(folder: Path) -> bool:
+    """Whether the files of a folder lie in memory: what is written there would leave no room."""
+    import psutil
+
+    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    return next((mounts[one] for one in (folder, *folder.parents) if one in mounts), "") in ("tmpfs", "ramfs")
 
 
 def free_bytes() -> int:

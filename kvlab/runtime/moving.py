@@ -35,7 +35,7 @@ def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> 
     found = [(segment, *_a_copy(bench, segment, worker)) for segment in record.segments]
     missing = [item for item in found if worker not in item[2].workers]
     for segment, _, copy in missing:
-        bench.operations.reserve_replica(copy, segment, worker)
+        bench.operations.reserve_replica(copy, segment, worker, keeps=not keep)
     if found:  # also what is said to be there is read once: the copies elsewhere may be given up after this
         catalog.move_to(record.id, Phase.IN_TRANSIT)
         try:
@@ -92,9 +92,13 @@ def _leave_others(
             addresses = [address for name in others for address in bench.core.address_of(name)]
             drop_replicas(bench.core.client, copy.key, addresses)
             copy.workers.difference_update(others)
-            # What was reserved first now stands for the copy that is left.
-            for name in (worker, *others):
-                bench.core.catalog.budget.release(f"{copy.key}@{name}")
+            # What was reserved first now stands for the copy that is left, and the other for those that leave.
+            second = f"{copy.key}@{worker}"
+            bench.core.catalog.budget.exchange_devices(copy.key, second)
+            bench.core.catalog.leaving.add(second, copy.key, others)
+            for name in others:
+                bench.core.catalog.budget.inherited(copy.key, name, worker)
+                bench.core.catalog.leaving.add(f"{copy.key}@{name}", copy.key, {name})
 
 
 def _worker_at(bench: Workbench, future: Any) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,16 @@ from kvlab.policy.eviction import EvictionPolicy
 from kvlab.progress import Progress
 from kvlab.runtime import calibration, certificates
 from kvlab.runtime.admitting import agreed, require_same, told_by
-from kvlab.runtime.catalog import Catalog, PhaseChanged, StateEntry
+from kvlab.runtime.catalog import Catalog, PhaseChanged
 from kvlab.runtime.cluster import Cluster, Foreign, LocalThreads, LocalWorkers, wait_for_workers
 from kvlab.runtime.core import Core
 from kvlab.runtime.engines import ModelSpec
+from kvlab.runtime.entries import StateEntry
 from kvlab.runtime.hub import Hub
 from kvlab.runtime.replicas import take_over_placement
 from kvlab.runtime.reporting import TOPIC
 from kvlab.runtime.scheduler_plugin import WorkersSeen
+from kvlab.runtime.spilling import DiskTier
 from kvlab.runtime.watching import watch
 from kvlab.runtime.worker_process import START_SECONDS
 from kvlab.state.lifecycle import Phase
@@ -48,6 +50,8 @@ class Opening:
     namespace: str
     chunk: int
     budget_bytes: int
+    device_budget_bytes: int | None
+    spill_bytes: int
     eviction: EvictionPolicy
     progress: Progress
     calibrate: bool = False
@@ -87,7 +91,13 @@ class Opening:
             core = Core(
                 client=client,
                 hub=hub,
-                catalog=Catalog(self.budget_bytes, _phase_reporter(hub), self.eviction),
+                catalog=Catalog(
+                    self.budget_bytes,
+                    _phase_reporter(hub),
+                    self.eviction,
+                    device_budget_bytes=self.device_budget_bytes,
+                    disk=self._disk(client, hub),
+                ),
                 model=first["identity"],
                 config=first["config"],
                 tokenizer=ChatTokenizer.load(self.spec.path, self.spec.name),
@@ -107,10 +117,20 @@ class Opening:
             measure = calibration.calibrate if self.calibrate else calibration.calibrated
             core.cost = measure(core, first["cores"])
             core.catalog.evictor.seconds = core.cost.prefill.seconds
+            if core.catalog.disk is not None:
+                disk = calibration.disk_link(core, self.scratch, anew=self.calibrate)
+                core.cost = replace(core.cost, disk=disk)
+                core.catalog.disk.seconds = disk.seconds
         except BaseException:
             hub.close()
             raise
         return core
+
+    def _disk(self, client: Any, hub: Hub) -> DiskTier | None:
+        def say(text: str) -> None:
+            hub.emit(Kind.NOTE, detail={"text": text, "level": "warning"})
+
+        return DiskTier(client, self.scratch, self.spill_bytes, say) if self.spill_bytes else None
 
     def _admit(self, core: Core, address: str) -> None:
         """Ask a worker that joined later who it is, and let it in if it serves what the others do."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from kvlab.cost.roads import Alternative
 from kvlab.engine.protocol import Branch
+from kvlab.errors import KVLabError
 from kvlab.runtime import tasks
-from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
+from kvlab.runtime.entries import Copy
 from kvlab.runtime.halves import behind, joined
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.state.identity import Sampling, identity_of, recipe_of
@@ -30,7 +31,7 @@ class Request:
     """Branches to compute on the state of ``parent`` (None: from the root), on one worker.
 
     ``road`` says which segments of the path are made again there, and which one is divided; without one, only what has
-    no copy is made.
+    no copy is made. Without ``evict`` it finds room as it is, or none.
     """
 
     action: str
@@ -42,6 +43,7 @@ class Request:
     worker: str
     threads: int
     road: Alternative | None = None
+    evict: bool = True
 
     @property
     def path(self) -> tuple[SegmentRecord, ...]:
@@ -54,8 +56,8 @@ class Pending:
     """A request under way.
 
     ``answers`` are futures of headers: one a branch, then one for every segment of the path that is made again.
-    ``before`` says where each segment of the path lay when it was submitted; ``halves`` are futures that only have to
-    live until the answers are there.
+    ``restored`` are those that are read from disk. ``before`` says where each segment of the path lay when it was
+    submitted; ``halves`` are futures that only have to live until the answers are there.
     """
 
     request: Request
@@ -63,6 +65,7 @@ class Pending:
     generations: list[int]
     answers: list[Any]
     remade: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
     past: list[tuple[str, int]] = field(default_factory=list)
     before: dict[str, bool] = field(default_factory=dict)
     halves: list[Any] = field(default_factory=list)
@@ -103,7 +106,13 @@ class Operations:
         try:
             for key, branch in zip(keys, request.branches, strict=True):
                 n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
-                core.catalog.budget.reserve(key, n_tokens * core.config.bytes_per_token, f"action {request.action}")
+                core.catalog.budget.reserve(
+                    key,
+                    n_tokens * core.config.bytes_per_token,
+                    f"action {request.action}",
+                    device=request.worker,
+                    evict=request.evict,
+                )
                 reserved.append(key)
             past = self._path(request, pending)
         except BaseException:
@@ -180,32 +189,55 @@ class Operations:
     def _path(self, request: Request, pending: Pending) -> list[Any]:
         """Futures of the path's segments for a worker; what is gone (or to be made again) is submitted as recomputes."""
         core, worker, road = self.core, request.worker, request.road
-        again = road.again if road is not None else ()
+        again, read = (road.again, road.restored) if road is not None else ((), ())
         found: list[Any] = []
         for segment in request.path:
             copies = core.catalog.copies(segment.recipe)
             here = [item for item in copies.items() if worker in item[1].workers]
             divided = road is not None and road.split is not None and road.split.recipe == segment.recipe
             usable = here or list(copies.items())
-            if not usable or segment.recipe in again:
-                generation, future = self._made_again(request, pending, segment, found)
+            if not usable or segment.recipe in again or (segment.recipe in read and not here):
+                generation, future = self._brought_back(request, pending, segment, found)
             elif divided and not here and road is not None and road.split is not None:
                 generation, future = self._joined(request, pending, segment, found, road.split.front, usable[-1][1])
             else:
                 generation, copy = usable[-1]
                 future = copy.future
                 if not here:
-                    self.reserve_replica(copy, segment, worker)
+                    self.reserve_replica(copy, segment, worker, evict=request.evict)
             pending.before[segment.recipe] = bool(here)
             pending.past.append((segment.recipe, generation))
             found.append(future)
         return found
 
+    def _brought_back(
+        self, request: Request, pending: Pending, segment: SegmentRecord, path: Sequence[Any]
+    ) -> tuple[int, Any]:
+        """A new generation of a segment: read from disk where it lies there and the road does not say otherwise."""
+        again = request.road.again if request.road is not None else ()
+        file = self.core.catalog.file_of(segment.recipe)
+        if file is None or segment.recipe in again:
+            return self._made_again(request, pending, segment, path)
+        generation, key = self._reserved_again(request, segment)
+        future = self.core.client.submit(
+            tasks.unspill,
+            segment.recipe,
+            file,
+            segment.token_ids,
+            segment.n_prompt,
+            key=key,
+            pure=False,
+            **self._where(request.worker),
+        )
+        self.core.catalog.add_copy(segment.recipe, generation, future)
+        pending.restored.append(segment.recipe)
+        return generation, future
+
     def _made_again(
         self, request: Request, pending: Pending, segment: SegmentRecord, path: Sequence[Any]
     ) -> tuple[int, Any]:
         """A new generation of a segment, prefilled on ``path``."""
-        generation, key = self._reserved_again(segment)
+        generation, key = self._reserved_again(request, segment)
         future = self._prefilled(request, key, segment.recipe, segment.token_ids, path)
         return generation, self._remade(request, pending, segment, generation, future)
 
@@ -222,7 +254,7 @@ class Operations:
         core, worker = self.core, request.worker
         # Until they are joined both halves lie here, and the back once more where it was cut.
         halves = 2 * segment.nbytes - n_front * core.config.bytes_per_token
-        generation, key = self._reserved_again(segment, halves)
+        generation, key = self._reserved_again(request, segment, halves)
         sources = [name for name in copy.workers if core.address_of(name)]
         ids = segment.token_ids[: n_front * BYTES_PER_ID]
         front = self._prefilled(request, f"front-{key}", segment.recipe, ids, path)
@@ -236,14 +268,14 @@ class Operations:
         pending.halves += [front, back, arrival]
         return generation, self._remade(request, pending, segment, generation, future)
 
-    def _reserved_again(self, segment: SegmentRecord, meanwhile: int = 0) -> tuple[int, str]:
+    def _reserved_again(self, request: Request, segment: SegmentRecord, meanwhile: int = 0) -> tuple[int, str]:
         """Generation and key of a new attempt, with room for it and for ``meanwhile`` bytes until it is there."""
-        budget, what = self.core.catalog.budget, f"recomputing segment {segment.recipe[:12]}"
+        budget, what = self.core.catalog.budget, f"bringing back segment {segment.recipe[:12]}"
         generation, key = self.core.catalog.next_key(segment.recipe)
-        budget.reserve(key, segment.nbytes, what)
+        budget.reserve(key, segment.nbytes, what, device=request.worker, evict=request.evict)
         try:
             if meanwhile:
-                budget.reserve(f"{key}@halves", meanwhile, what)
+                budget.reserve(f"{key}@halves", meanwhile, what, device=request.worker, evict=request.evict)
         except BaseException:
             budget.release(key)
             raise
@@ -260,14 +292,22 @@ class Operations:
         pending.remade.append(segment.recipe)
         return future
 
-    def reserve_replica(self, copy: Copy, segment: SegmentRecord, worker: str, *, evict: bool = True) -> None:
-        """Bytes that cross to ``worker`` lie there a second time; a mapped copy takes no memory of its own."""
+    def reserve_replica(
+        self, copy: Copy, segment: SegmentRecord, worker: str, *, evict: bool = True, keeps: bool = False
+    ) -> None:
+        """Bytes that cross to ``worker`` lie there a second time; a mapped copy takes no memory of its own.
+
+        With ``keeps`` the worker will be the one that holds it, so that a mapped copy counts on its device, too.
+        """
         hosts = {self.core.workers[name].host for name in copy.workers if name in self.core.workers}
-        if self.core.same_host == "frames" or self.core.workers[worker].host not in hosts:
+        crosses = self.core.same_host == "frames" or self.core.workers[worker].host not in hosts
+        if crosses or keeps:
             self.core.catalog.budget.reserve(
                 f"{copy.key}@{worker}",
                 segment.nbytes,
                 f"a copy of segment {segment.recipe[:12]} on {worker}",
+                device=worker,
+                on_host=None if crosses else 0,
                 evict=evict,
             )
 
@@ -318,9 +358,16 @@ class Operations:
         catalog.reap()
         return answers
 
-    def distrust(self, path: Sequence[SegmentRecord]) -> None:
-        """Give up every copy of a path: what did not arrive may lie damaged where it was sent. It is made again."""
+    def distrust(self, path: Sequence[SegmentRecord], trouble: Exception | None) -> None:
+        """Give up what ``trouble`` came from: the file that it names, else every copy of a path and every file.
+
+        What did not arrive may lie damaged where it was sent. It is made again.
+        """
+        if file_in(trouble):
+            self.core.catalog.lose_file(trouble.data["recipe"])
+            return
         for segment in path:
+            self.core.catalog.lose_file(segment.recipe)
             for generation in self.core.catalog.copies(segment.recipe):
                 self.core.catalog.discard_copy(segment.recipe, generation)
 
@@ -331,6 +378,10 @@ class Operations:
         made_again = dict(pending.past)
         for recipe in pending.remade:
             self.core.catalog.discard_copy(recipe, made_again[recipe])
+        for recipe in pending.restored:  # what was read whole may stay
+            copy = self.core.catalog.copies(recipe).get(made_again[recipe])
+            if copy is not None and copy.future.status in {"error", "cancelled", "lost"}:
+                self.core.catalog.discard_copy(recipe, made_again[recipe])
         worker = pending.request.worker
         for recipe, generation in pending.past:
             copy = self.core.catalog.copies(recipe).get(generation)
@@ -393,4 +444,10 @@ class Operations:
             },
         )
         core.hub.emit(Kind.STATE_PHASE, run, state=record.id, detail={"now": "materialized", "then": "resident"})
+        core.catalog.note_spilled(record.id)
         return record
+
+
+def file_in(trouble: Exception | None) -> TypeGuard[KVLabError]:
+    """Whether a state could not be used because of a damaged file of the disk tier, and of nothing else."""
+    return isinstance(trouble, KVLabError) and "spilled" in trouble.data

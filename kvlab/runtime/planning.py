@@ -11,7 +11,7 @@ from typing import Any
 
 from kvlab.cost.corrections import Corrections
 from kvlab.cost.decide import CHEAPEST, Decision, Policy, decide
-from kvlab.cost.model import CostModel, link_name
+from kvlab.cost.model import DISK, CostModel, link_name
 from kvlab.cost.siblings import Group, Sibling, decide_siblings
 from kvlab.cost.world import Edge, Piece, View, WorkerView
 from kvlab.runtime.core import Core
@@ -63,9 +63,9 @@ class Planner:
         names = [view.name for view in views]
         if only is not None and only.isdisjoint(names):
             only = None
-        links = [link_name(source, target) for source in names for target in names if source != target]
+        links = [link_name(source, target) for source in (*names, DISK) for target in names if source != target]
         queues = {link: core.load.queue_seconds(link) for link in links}
-        return View(views, self.cost, core.same_host == "map", only, queues)
+        return View(views, self.cost, core.same_host == "map", only, queues, core.catalog.on_disk())
 
     def plan(
         self, edge: Edge, action: str, *, only: frozenset[str] | None = None, policy: Policy = CHEAPEST
@@ -122,7 +122,7 @@ class Planner:
         used, calibrated, n_tokens = decision.view.cost, self._core.cost, max(1, decision.edge.n_tokens)
         with self._lock:
             seen = self._corrections
-            if chosen.how == "transfer" and len(chosen.moved) == 1 and not waited:
+            if chosen.how in ("transfer", "restore") and len(chosen.moved) == 1 and not waited:
                 (source,) = chosen.moved
                 links = (cost.link(source, chosen.worker).seconds(chosen.nbytes) for cost in (calibrated, used))
                 expected = _without_factor(chosen.terms["transfer"], *links)

@@ -23,6 +23,9 @@ from kvlab.runtime.orders import Order
 from kvlab.runtime.worker_plugin import KVWorker, plugin_of
 from kvlab.state.tokens import n_ids, pack_ids, unpack_ids
 from kvlab.store.events import Kind
+from kvlab.store.spill import Spilled
+from kvlab.store.spill import restore as read_spilled
+from kvlab.store.spill import spill as write_spilled
 from kvlab.transport.memory import PayloadAllocator
 from kvlab.transport.segment import Bundle, Header, Segment, checksum
 
@@ -148,6 +151,30 @@ def restore(order: Order, folder: str, index: int) -> Segment:
         ids = bytes.fromhex(saved["token_ids"])
         produced = Produced(payload, ids, b"", "prefill", payload.new_empty(0), 0.0, 0.0, time.time_ns())
         return work.segment(0, produced, n_prompt=int(saved["n_prompt"]), arrived="restored")
+
+
+def spill(path: str, segment: Segment) -> Spilled:
+    """Write a segment to a new file at ``path`` on this worker's machine. It stays where it lies."""
+    return write_spilled(path, segment.tensor())
+
+
+def unspill(recipe: str, spilled: Spilled, kv_ids: bytes, n_prompt: int) -> Segment:
+    """A spilled segment in this worker's memory, digested as it is read. Neither the model nor its thread is needed."""
+    started, plugin = time.time_ns(), plugin_of(get_worker())
+    engine = plugin.engine
+    import torch
+
+    dtype = getattr(torch, engine.config.dtype)
+    allocate = PayloadAllocator(
+        engine.config.layers, engine.config.kv_heads, engine.config.head_dim, dtype, engine.device
+    )
+    payload, block = allocate.seal(read_spilled(recipe, spilled, allocate))
+    ended = time.time_ns()
+    timing = {"started_ns": started, "finished_ns": ended, "worker": plugin.worker_name}
+    told = Header(
+        recipe, tuple(payload.shape), engine.config.dtype, kv_ids, n_prompt, checksum=checksum(payload), timing=timing
+    )
+    return Segment(told, payload, block=block, arrived="restored", seconds=(ended - started) / 1e9)
 
 
 class _Work:

@@ -90,7 +90,7 @@ def turn_of(
 def _road(
     past: list[dict[str, Any]], before: dict[str, bool], remade: dict[str, dict[str, Any]]
 ) -> tuple[str, float, int]:
-    """(how the state came to the worker, seconds its bytes were on their way, bytes on a wire).
+    """(how the state came to the worker, seconds its bytes were on their way, bytes on a wire or read from disk).
 
     ``remade`` has the timing of what was made again, by recipe; of a divided segment it tells also of the half that moved.
     """
@@ -99,6 +99,10 @@ def _road(
     wires += [(t["transfer_seconds"], t["moved_nbytes"]) for t in remade.values() if t.get("moved_nbytes")]
     seconds, nbytes = max((s for s, _ in wires), default=0.0), sum(size for _, size in wires)
     divided = any("again_tokens" in timing for timing in remade.values())
+    read = [(one["seconds"], one["nbytes"]) for one in came if one["arrived"] == "restored"]
+    if read:  # one after the other, while other workers send
+        reading, size = sum(s for s, _ in read), sum(size for _, size in read)
+        return "restore", max(seconds, reading), nbytes + size
     if remade:
         return ("hybrid" if wires or divided else "recompute"), seconds, nbytes
     if wires:

@@ -37,6 +37,7 @@ class Unit:
     text_answer: Any = None
     call: ToolCall | None = None
     tries: int = 0
+    trouble: Exception | None = None
     because: str | None = None
     planned: str = ""
 

@@ -13,11 +13,18 @@ from kvlab.cost.policies import Forced, forced
 from kvlab.cost.seen import seen
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
-from kvlab.errors import ChecksumMismatch, ContextTooLong, InvalidInput, MergeRefused, TransferFailed
+from kvlab.errors import (
+    ChecksumMismatch,
+    ContextTooLong,
+    InvalidInput,
+    KVLabError,
+    MergeRefused,
+    TransferFailed,
+)
 from kvlab.runtime.core import Core
 from kvlab.runtime.cutting import logits_after, truncated
-from kvlab.runtime.disk import load, save
-from kvlab.runtime.handles import Generation, KVState, require_states
+from kvlab.runtime.disk import load, save, spill
+from kvlab.runtime.handles import Generation, KVState, Lease, require_states
 from kvlab.runtime.moving import transfer
 from kvlab.runtime.operations import Pending, Request
 from kvlab.runtime.planning import Planner, path_of
@@ -159,7 +166,7 @@ class Verbs:
 
     def pin(self, state: KVState, *, pinned: bool) -> KVState:
         """See :meth:`KVState.pin` and :meth:`KVState.unpin`."""
-        self.core.catalog.entry(state.id).pinned = pinned
+        self.core.catalog.keeping.pin(state.id, pinned=pinned)
         self._bench.remark(f"{state.id} is {'pinned' if pinned else 'not pinned any more'}", state.id)
         return state
 
@@ -170,7 +177,32 @@ class Verbs:
     def evict(self, state: KVState, *, forget: bool) -> int:
         """See :meth:`KVState.evict`."""
         self._bench.require_open(state.id)
-        return self.core.catalog.evict(state.id, forget=forget)
+        self.core.catalog.reap()  # what nobody can refer to any more shares nothing
+        freed = self.core.catalog.evict(state.id, forget=forget)
+        self.core.catalog.leaving.wait()
+        return freed
+
+    def spill(self, state: KVState) -> int:
+        """See :meth:`KVState.spill`."""
+        self._bench.require_open(state.id)
+        return spill(self._bench, state.record)
+
+    def lease(self, state: KVState, seconds: float) -> Lease:
+        """See :meth:`KVState.lease`."""
+        self._bench.require_open(state.id)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+            raise InvalidInput(f"lease({seconds!r}): no time to keep a state for", hint="state.lease(30)  # seconds")
+        number, _ = self.core.catalog.keeping.lease(state.id, seconds)
+        self._bench.remark(f"{state.id} is leased for {seconds:g} s", state.id)
+        return Lease(state, number)
+
+    def lease_seconds(self, state: KVState, number: int) -> float:
+        """See :attr:`Lease.seconds_left`."""
+        return self.core.catalog.keeping.seconds_left(state.id, number)
+
+    def end_lease(self, state: KVState, number: int) -> None:
+        """See :meth:`Lease.release`."""
+        self.core.catalog.keeping.end(state.id, number)
 
     # -- disk
 
@@ -225,7 +257,7 @@ class Verbs:
         who = name or new
         request = Request(action, LAB, namespace, parent, (who,), (branch,), chosen.worker, threads, chosen)
         try:
-            pending, headers = self._carried_out(request, branch, f"{op} {name}".strip().capitalize())
+            pending, headers, trouble = self._carried_out(request, branch, f"{op} {name}".strip().capitalize())
         finally:
             self.planner.release(action)
         answer = self._bench.operations.collect(pending, headers)[0]
@@ -265,7 +297,10 @@ class Verbs:
         if parent is not None:
             self.planner.learn(decision, actual)
             seconds = sum(actual["terms"].values())
-            core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=actual)
+            because = f"planned {chosen.how}: {trouble}" if trouble else None
+            core.hub.emit(
+                Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail={**actual, "because": because}
+            )
         return Generation(
             text=turn["text"],
             token_ids=tuple(turn["token_ids"]),
@@ -278,15 +313,28 @@ class Verbs:
             decision=decision,
         )
 
-    def _carried_out(self, request: Request, branch: Branch, label: str) -> tuple[Pending, list[dict[str, Any]]]:
-        """Submit and wait; a state that does not arrive whole is made again, once."""
+    def _carried_out(
+        self, request: Request, branch: Branch, label: str
+    ) -> tuple[Pending, list[dict[str, Any]], str | None]:
+        """Submit and wait; a state that does not arrive whole is made again, at last without trusting any of it.
+
+        Returns what was answered, and why it was not done as planned, if it was not.
+        """
         try:
-            return self._once(request, branch, label)
-        except (TransferFailed, ChecksumMismatch) as trouble:
-            self._bench.operations.distrust(request.path)
-            text = f"{trouble.message}; the path is made again"
+            return *self._once(request, branch, label), None
+        except (TransferFailed, ChecksumMismatch) as found:
+            trouble: KVLabError = found
+        for trusted in (trouble, None):
+            self._bench.operations.distrust(request.path, trusted)
+            if request.parent is not None:
+                self._bench.revive(request.parent)
+            text = f"{trouble.message}; it is made again"
             self.core.hub.emit(Kind.NOTE, LAB, detail={"text": text, "level": "warning"})
-        return self._once(request, branch, label)
+            try:
+                return *self._once(request, branch, label), trouble.message
+            except (TransferFailed, ChecksumMismatch) as found:
+                trouble = found
+        raise trouble
 
     def _once(self, request: Request, branch: Branch, label: str) -> tuple[Pending, list[dict[str, Any]]]:
         operations, total = self._bench.operations, n_ids(branch.ids) + branch.sampling.max_new_tokens

@@ -28,10 +28,10 @@ def watch(core: Core, event: Event, admit: Callable[[str], None], *, own: bool) 
         if known is not None and known.address == event.detail["address"]:
             known.address = None
         core.catalog.worker_lost(worker)
-        core.catalog.evictor.left(None, worker)
+        core.catalog.leaving.left(None, worker)
     elif event.kind in (Kind.SEGMENT_PLACED, Kind.SEGMENT_DROPPED) and event.segment:
         present = event.kind is Kind.SEGMENT_PLACED
         core.catalog.located(event.segment, event.detail["key"], worker, present=present)
         if not present:
-            core.catalog.evictor.left(event.detail["key"], worker)
+            core.catalog.leaving.left(event.detail["key"], worker)
     core.catalog.reap()

@@ -169,7 +169,7 @@ class Workbench:
         """Run ``task(order, *arguments)`` and take the segment it makes into the catalog. The caller claims its recipe."""
         catalog, recipe = self.core.catalog, order.recipes[0]
         generation, key = catalog.next_key(recipe)
-        catalog.budget.reserve(key, nbytes, f"action {order.action}")
+        catalog.budget.reserve(key, nbytes, f"action {order.action}", device=worker)
         future = self.core.client.submit(
             task, order, *arguments, key=key, pure=False, resources=MODEL_WORK, **self.where(worker)
         )

@@ -143,7 +143,7 @@ EDGES = _table(
     ("target", _TEXT, "node it goes to"),
     ("n_tokens", _INT, "tokens of the state"),
     ("nbytes", _INT, "bytes the chosen alternative was to move (predicted)"),
-    ("chosen", _TEXT, "in place, map, transfer, recompute, hybrid or corrected"),
+    ("chosen", _TEXT, "in place, map, transfer, restore, recompute, hybrid or corrected"),
     ("worker", _TEXT, "worker chosen"),
     ("reason", _TEXT, "why"),
     ("predicted_seconds", _REAL, "s: of the chosen alternative (predicted)"),

@@ -62,7 +62,7 @@ def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tenso
     draft.mkdir(mode=0o700, parents=True)
     try:
         for index, payload in enumerate(payloads):
-            page["segments"].append(_write(draft / f"segment-{index:05d}.safetensors", payload))
+            page["segments"].append(write_payload(draft / f"segment-{index:05d}.safetensors", payload))
         with (draft / PAGE).open("w", encoding="utf-8") as file:
             file.write(_json({**page, "xxh3_128": _digest(json.loads(_json(page)))}))
             file.flush()
@@ -124,7 +124,14 @@ def _load(source: Path, told: dict[str, Any]) -> torch.Tensor:
     return payload
 
 
-def _write(path: Path, payload: torch.Tensor) -> dict[str, Any]:
+def write_payload(path: Path, payload: torch.Tensor, *, durable: bool = True) -> dict[str, Any]:
+    """Write one payload as a safetensors file and return what it must be; ``durable`` waits until it is on the disk.
+
+    Raises
+    ------
+    InvalidInput
+        For a dtype that is none of fp32, fp16, bf16.
+    """
     dtype = str(payload.dtype).removeprefix("torch.")
     if dtype not in _SAFETENSORS_DTYPES:
         known = ", ".join(_SAFETENSORS_DTYPES)
@@ -142,7 +149,8 @@ def _write(path: Path, payload: torch.Tensor) -> dict[str, Any]:
             digest.update(piece)
             file.write(piece)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
         size = file.tell()
     return {"file": path.name, "nbytes": size, "xxh3_128": digest.hexdigest(), "shape": shape, "dtype": dtype}
 

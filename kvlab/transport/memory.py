@@ -93,14 +93,19 @@ class Block:
             raise OSError(errno.ESTALE, f"descriptor {fd} of process {pid} is no longer the block that was offered")
         return cls(mine, nbytes, writable=False)
 
-    def sealed(self) -> Block:
+    def sealed(self, nbytes: int | None = None) -> Block:
         """Forbid every later change, and return the same memory mapped read-only. Give up the writable one after this.
+
+        With ``nbytes`` only the first so many stay, and the kernel has the rest back.
 
         Raises
         ------
         NoRoom
             When there are no descriptors left for it; the writable one is as before, but for the seals.
         """
+        if nbytes is not None and nbytes < self.nbytes:
+            os.ftruncate(self.fd, nbytes)
+            self.nbytes = nbytes
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE | _F_SEAL_SHRINK | _F_SEAL_GROW)
         try:
             return Block(os.dup(self.fd), self.nbytes, writable=False)
@@ -143,11 +148,14 @@ class PayloadAllocator:
         return payload
 
     def seal(self, payload: torch.Tensor) -> tuple[torch.Tensor, Block | None]:
-        """The payload read-only and its sealed block; payloads that lie in no block come back as they are, with None."""
+        """The payload read-only and its sealed block; payloads that lie in no block come back as they are, with None.
+
+        A payload that is shorter than its block leaves no more of it than it needs.
+        """
         block = self._blocks.pop(payload.data_ptr(), None)
         if block is None:
             return payload, None
-        sealed = block.sealed()
+        sealed = block.sealed(payload.nbytes)
         return sealed.tensor(tuple(payload.shape), payload.dtype), sealed
 
 

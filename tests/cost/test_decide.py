@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlab.cost.decide import decide
-from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
-from kvlab.cost.roads import SHORTEST_PART, Split, again_tokens, roads_for
+from kvlab.cost.model import DISK, CostModel, DecodeCurve, Link, PrefillCurve
+from kvlab.cost.policies import forced, policy_named
+from kvlab.cost.roads import SHORTEST_PART, Alternative, Split, again_tokens, roads_for
+from kvlab.cost.seen import seen, world_of
 from kvlab.cost.world import Edge, Piece, View, WorkerView
 
 # One millisecond a token, 10 ms a task, 2 ms to map, a link of 1 MB/s: a token of 1,000 bytes moves as fast as it prefills.
@@ -320,3 +324,76 @@ def test_segments_come_from_several_sources_at_the_same_time() -> None:
     moved = next(a for a in roads_for(edge(), View(workers_, cost, candidates=frozenset({"b"}))) if a.how == "transfer")
     assert moved.moved == {"a": 100_000, "c": 30_000}
     assert moved.terms["transfer"] == pytest.approx(0.1)
+
+
+# -- what lies on disk
+
+DISK_COST = replace(COST, disk=Link(0.001, 1e7))
+
+
+def restored(view: View, path: tuple[Piece, ...] = PATH) -> Alternative:
+    """The road from disk to the first worker."""
+    return next(a for a in roads_for(edge(path), view) if a.how == "restore" and a.worker == view.workers[0].name)
+
+
+def test_what_is_on_disk_alone_is_read_back_where_that_is_quicker() -> None:
+    """130 kB at 10 MB/s are 14 ms with the disk's millisecond; prefilling them again 130 ms."""
+    view = View((worker("a"), worker("b", queue=1)), DISK_COST, disk=frozenset(RECIPES))
+    decision = decide(edge(), view)
+    assert (decision.chosen.how, decision.chosen.worker) == ("restore", "a")
+    assert decision.chosen.terms == pytest.approx(
+        {"queue": 0, "transfer": 0.014, "prefill": 0, "resume": 0.005, "overhead": 0.040}
+    )
+    assert (decision.chosen.restored, decision.chosen.again) == (tuple(RECIPES), ())
+    assert (decision.chosen.moved, decision.chosen.nbytes) == ({DISK: 130_000}, 130_000)
+    assert (
+        decision.reason == "0.1 MiB are read back from disk on a: 59 ms against 0.18 s for recompute on a (predicted)"
+    )
+    assert {a.how for a in decision.alternatives} == {"restore", "recompute"}
+
+
+@pytest.mark.parametrize(("rate", "how"), [(1e7, "restore"), (1.1e6, "restore"), (0.9e6, "recompute")])
+def test_a_slow_disk_is_beaten_by_prefilling_again(rate: float, how: str) -> None:
+    view = View((worker("a"),), replace(COST, disk=Link(0.0, rate)), disk=frozenset(RECIPES))
+    assert choice(view)[:2] == (how, "a")
+
+
+def test_a_copy_elsewhere_goes_before_the_disk_where_it_comes_sooner() -> None:
+    """Mapping is always quicker; over a link the sooner of both wins."""
+    mapped = View((worker("a"), worker("b", *RECIPES, queue=9)), DISK_COST, disk=frozenset(RECIPES))
+    assert choice(mapped)[0] == "map"
+    assert {a.how for a in roads_for(edge(), mapped)} == {"map", "recompute", "in place"}
+    for rate, how in ((1e9, "transfer"), (1e6, "restore")):
+        there = worker("b", *RECIPES, host="other", queue=9)
+        view = View((worker("a"), there), replace(with_link(rate), disk=DISK_COST.disk), disk=frozenset(RECIPES))
+        assert choice(view)[:2] == (how, "a")
+
+
+def test_what_nobody_has_is_prefilled_on_top_of_what_is_read() -> None:
+    view = View((worker("a", "doc"),), DISK_COST, disk=frozenset({"plan"}))
+    road = restored(view)
+    assert (road.restored, road.again, road.missing_tokens) == (("plan",), ("review",), 30)
+    assert road.terms["prefill"] == pytest.approx(0.010)
+    assert road.terms["overhead"] == pytest.approx(0.030)
+    assert again_tokens(edge(), road) == 10
+    assert "and 10 tokens prefilled again" in decide(edge(), view).reason
+
+
+def test_reading_waits_for_the_disk_and_overlaps_with_a_busy_worker() -> None:
+    view = View((worker("a", queue=0.5),), DISK_COST, link_queues={"disk→a": 0.1}, disk=frozenset(RECIPES))
+    terms = restored(view).terms
+    assert (terms["link queue"], terms["overlap"]) == pytest.approx((0.1, -0.114))
+
+
+def test_policies_take_the_disk_for_a_road_that_computes_nothing() -> None:
+    view = View((worker("a"),), DISK_COST, disk=frozenset(RECIPES))
+    assert decide(edge(), view, policy_named("always-transfer")).chosen.how == "restore"
+    assert decide(edge(), view, policy_named("always-recompute")).chosen.how == "recompute"
+    assert decide(edge(), view, forced("restore")).chosen.how == "restore"
+
+
+def test_what_was_seen_tells_of_the_disk_and_its_link() -> None:
+    told = seen(decide(edge(), View((worker("a"),), DISK_COST, disk=frozenset({"plan", "elsewhere"}))))
+    assert told["disk"] == [1]
+    assert told["links"] == {"disk→a": [0.001, 1e7, 0.0]}
+    assert {road.how for road in roads_for(*world_of(told))} == {"restore", "recompute"}

@@ -84,5 +84,5 @@ def test_what_is_no_policy_and_no_road_is_refused_by_type(told: Any) -> None:
 def test_unknown_policies_are_refused(told: str) -> None:
     with pytest.raises(InvalidInput):
         policy_named(told)
-    with pytest.raises(InvalidInput, match="in place, map, transfer, hybrid, recompute"):
+    with pytest.raises(InvalidInput, match="in place, map, transfer, restore, hybrid, recompute"):
         forced(told)

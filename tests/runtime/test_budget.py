@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlab.errors import NoRoom
-from kvlab.runtime.budget import Budget
+from kvlab.runtime.budget import Budget, Holder
 
 MIB = 1 << 20
 names = st.sampled_from("abcde")
@@ -38,7 +38,7 @@ def test_what_is_used_is_the_sum_of_what_is_reserved_and_never_over_the_limit(
 
 
 def test_the_error_names_need_free_limit_and_the_largest_holders() -> None:
-    held = [(f"s{i} state-{i}", (9 - i) * MIB) for i in range(9)]
+    held = [Holder(f"s{i} state-{i}", (9 - i) * MIB, why="pinned" if i else "in use by run/editor") for i in range(9)]
     budget = Budget(10 * MIB, lambda: held)
     budget.reserve("first", 9 * MIB, "work")
     with pytest.raises(NoRoom) as caught:
@@ -46,7 +46,8 @@ def test_the_error_names_need_free_limit_and_the_largest_holders() -> None:
     text = str(caught.value)
     assert "agent editor needs 2.0 MiB" in text
     assert "1.0 of 10.0 MiB are free" in text
-    assert "s0 state-0 9.0 MiB" in text
+    assert "s0 state-0 9.0 MiB (in use by run/editor), s1 state-1 8.0 MiB (pinned)" in text
+    assert caught.value.data["held"][1] == ("s1 state-1", 8 * MIB, "pinned")
     assert "s6" not in text
     assert "evict" in text
     budget.release("first")

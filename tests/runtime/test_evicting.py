@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kvlab.errors import NoRoom
+from kvlab.errors import IllegalTransition, InvalidInput, NoRoom, StateGone
 from kvlab.policy.lru import LRU
-from kvlab.runtime import evicting
+from kvlab.runtime import leaving
 from kvlab.runtime.catalog import Catalog
 from kvlab.state.lifecycle import Phase
 from kvlab.workloads import NAMES, build
@@ -25,9 +25,8 @@ World, PER_TOKEN = _module.World, _module.PER_TOKEN
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Its copies lie on workers that never say anything."""
-    monkeypatch.setattr(evicting, "LEAVING_SECONDS", 0.01)
+def world() -> Any:
+    """Room for ten tokens; its workers let go at once."""
     made = World()
     made.catalog = Catalog(10 * PER_TOKEN, made.catalog._phase_changed, LRU())
     return made
@@ -81,24 +80,109 @@ def test_pinned_claimed_and_travelling_states_stay(world: Any) -> None:
     world.catalog.entry(pinned.id).pinned = True
     world.catalog.claim("action", ["bbb"])
     world.catalog.move_to(travelling.id, Phase.IN_TRANSIT)
-    with pytest.raises(NoRoom, match="pinned or in use"):
+    with pytest.raises(NoRoom) as caught:
         world.copy("ddd")
+    assert [(name, why) for name, _, why in caught.value.data["held"]] == [
+        (f"{pinned.id} aaa", "pinned"),
+        (f"{claimed.id} bbb", "in use by action"),
+        (f"{travelling.id} ccc", "in transit"),
+    ]
+    assert all(nbytes == 3 * PER_TOKEN for _, nbytes, _ in caught.value.data["held"])
+    assert f"{claimed.id} bbb 0.0 MiB (in use by action)" in str(caught.value)
     assert world.used_tokens == 9
     world.catalog.unclaim("action", ["bbb"])
     world.copy("dd")
     assert phase(world, claimed) is Phase.EVICTED
 
 
+def test_a_lease_keeps_a_state_until_its_deadline_and_no_longer(world: Any) -> None:
+    now = 100.0
+    world.catalog._clock = lambda: now
+    leased = world.held(world.state("aaaaaa"))
+    _, deadline = world.catalog.keeping.lease(leased.id, 30)
+    world.catalog.keeping.lease(leased.id, 5)
+    assert deadline == 130
+    now = 129.5
+    with pytest.raises(NoRoom, match=r"leased for 0\.5 s more"):
+        world.copy("bbbbbb")
+    with pytest.raises(InvalidInput, match="leased"):
+        world.catalog.evict(leased.id)
+    world.catalog.handle_died(leased.id)
+    world.catalog.reap()
+    assert phase(world, leased) is Phase.RESIDENT  # a lease needs no handle
+    now = 130.0
+    world.copy("bbbbbb")
+    assert world.used_tokens == 6
+    with pytest.raises(StateGone):
+        world.catalog.entry(leased.id)
+
+
+def test_a_lease_that_is_given_back_counts_no_more(world: Any) -> None:
+    state = world.state("aaaaaa")
+    number, _ = world.catalog.keeping.lease(state.id, 1000)
+    assert 0 < world.catalog.keeping.seconds_left(state.id, number) <= 1000
+    world.catalog.keeping.end(state.id, number)
+    world.catalog.keeping.end(state.id, number)
+    assert world.catalog.keeping.seconds_left(state.id, number) == 0
+    world.copy("bbbbbb")
+    assert phase(world, state) is Phase.EVICTED
+    for forbidden in (
+        lambda: world.catalog.keeping.lease(state.id, 1),
+        lambda: world.catalog.keeping.pin(state.id, pinned=True),
+    ):
+        with pytest.raises(IllegalTransition, match="only what is in memory"):
+            forbidden()
+
+
+def test_each_device_has_a_limit_of_its_own_and_only_what_lies_there_goes(world: Any) -> None:
+    world.catalog.budget.device_limit_bytes = 5 * PER_TOKEN
+    here, there = world.state("aaa"), world.state("bbb", worker="b")
+    assert [world.catalog.budget.used_on(name) for name in "ab"] == [3 * PER_TOKEN] * 2
+    with pytest.raises(NoRoom, match="of KV memory on a;") as caught:
+        world.catalog.budget.reserve("x", 4 * PER_TOKEN, "test", device="a", evict=False)
+    assert (caught.value.data["device"], caught.value.data["free_bytes"]) == ("a", 2 * PER_TOKEN)
+    assert [name for name, _, _ in caught.value.data["held"]] == [f"{here.id} aaa"]
+    world.copy("ccc", worker="b")
+    assert (phase(world, here), phase(world, there)) == (Phase.RESIDENT, Phase.EVICTED)
+    assert world.used_tokens == 6
+
+
+def test_what_a_lost_worker_had_given_to_map_counts_where_it_is_now(world: Any) -> None:
+    world.state("aaa")
+    world.catalog.located("aaa", next(iter(world.futures)), "b", present=True)
+    world.catalog.worker_lost("a")
+    assert [world.catalog.budget.used_on(name) for name in "ab"] == [0, 3 * PER_TOKEN]
+
+
+def test_a_state_that_is_let_go_counts_until_workers_say_so(world: Any) -> None:
+    world.silent = True
+    state = world.held(world.state("aaaaaa"))
+    (key,) = world.futures
+    world.catalog.handle_died(state.id)
+    world.catalog.reap()
+    assert world.used_tokens == 6
+    world.catalog.leaving.left(key, "a")
+    assert world.used_tokens == 0
+
+
+def test_what_is_more_than_everything_evicts_nothing(world: Any) -> None:
+    state = world.state("aaaaaa")
+    with pytest.raises(NoRoom, match="more than all"):
+        world.catalog.budget.reserve("x", 11 * PER_TOKEN, "more than all")
+    assert phase(world, state) is Phase.RESIDENT
+
+
 def test_room_stays_reserved_until_workers_have_let_go(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evicting, "LEAVING_SECONDS", 20)
+    monkeypatch.setattr(leaving, "LEAVING_SECONDS", 20)
+    world.silent = True
     world.state("aaaaaaaa")
     (key,) = world.futures
     seen: list[int] = []
 
     def let_go() -> None:
         seen.append(world.used_tokens)
-        world.catalog.evictor.left(key, "b")
-        world.catalog.evictor.left(key, "a")
+        world.catalog.leaving.left(key, "b")
+        world.catalog.leaving.left(key, "a")
 
     threading.Timer(0.2, let_go).start()
     world.catalog.budget.reserve("new", 5 * PER_TOKEN, "test")
@@ -107,9 +191,10 @@ def test_room_stays_reserved_until_workers_have_let_go(world: Any, monkeypatch: 
 
 
 def test_a_worker_that_is_gone_has_let_everything_go(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evicting, "LEAVING_SECONDS", 20)
+    monkeypatch.setattr(leaving, "LEAVING_SECONDS", 20)
+    world.silent = True
     world.state("aaaaaaaa")
-    threading.Timer(0.1, lambda: world.catalog.evictor.left(None, "a")).start()
+    threading.Timer(0.1, lambda: world.catalog.leaving.left(None, "a")).start()
     world.catalog.budget.reserve("new", 5 * PER_TOKEN, "test")
     assert world.used_tokens == 5
 

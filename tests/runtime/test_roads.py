@@ -17,6 +17,13 @@ TEXT = "The store keeps what was said, and every word of it costs memory. " * 12
 ROADS = ["transfer", "hybrid", "recompute"]
 
 
+def used_bytes(lab: Any) -> int:
+    """What is reserved when workers have let go of all that they were told to."""
+    lab.core.catalog.leaving.wait()
+    found: int = lab.core.catalog.budget.used_bytes
+    return found
+
+
 class Wire:
     """Bytes that crossed as frames, by segment, while it listens."""
 
@@ -81,20 +88,20 @@ def test_afterwards_the_whole_state_lies_there(frames_lab: Any, state: Any, how:
 
 
 def test_nothing_of_the_halves_stays_in_the_budget(frames_lab: Any, state: Any) -> None:
-    before = frames_lab.core.catalog.budget.used_bytes
+    before = used_bytes(frames_lab)
     made = state.resume(" so", max_new_tokens=2, worker="worker-1", how="hybrid")
-    added = frames_lab.core.catalog.budget.used_bytes - before
+    added = used_bytes(frames_lab) - before
     per_token = state.nbytes // state.n_tokens
     # a copy of the path on worker-1, and the answer's own tokens
     assert added == state.nbytes + (made.state.n_tokens - state.n_tokens) * per_token
 
 
 def test_recomputing_where_it_lies_leaves_one_copy(frames_lab: Any, state: Any) -> None:
-    used = frames_lab.core.catalog.budget.used_bytes
+    used = used_bytes(frames_lab)
     made = state.resume(" so", max_new_tokens=2, worker="worker-0", how="recompute")
     assert (made.how, made.n_reused) == ("recompute", 0)
     answer = made.state.nbytes - state.nbytes
-    assert frames_lab.core.catalog.budget.used_bytes == used + answer
+    assert used_bytes(frames_lab) == used + answer
 
 
 def test_a_road_that_is_not_open_is_refused_by_name(frames_lab: Any, state: Any) -> None:
@@ -165,7 +172,7 @@ def test_overrides_that_cannot_be_meant_are_refused_before_anything_runs(frames_
 
 def test_an_audit_measures_every_road_and_changes_nothing(frames_lab: Any) -> None:
     plain = frames_lab.run(chain(), min_shared_tokens=SHARE).wait()
-    used = frames_lab.core.catalog.budget.used_bytes
+    used = used_bytes(frames_lab)
     copies = {s.recipe: sorted(frames_lab.core.catalog.copies(s.recipe)) for s in plain["third"].state.record.segments}
     run = frames_lab.run(chain(), min_shared_tokens=SHARE, audit=True).wait()
     assert run["third"].token_ids == plain["third"].token_ids
@@ -176,7 +183,7 @@ def test_an_audit_measures_every_road_and_changes_nothing(frames_lab: Any) -> No
         assert all(road["seconds"] > 0 for road in roads), roads
         assert edge["regret"] >= 0
     assert run.world.bytes_moved == sum(edge["actual_nbytes"] for edge in edges_of(run).values())
-    assert frames_lab.core.catalog.budget.used_bytes == 2 * used
+    assert used_bytes(frames_lab) == 2 * used
     assert {recipe: sorted(frames_lab.core.catalog.copies(recipe)) for recipe in copies} == copies
     best = frames_lab.run(chain(), min_shared_tokens=SHARE, policy=run.oracle()).wait()
     for edge in edges_of(best).values():

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from kvlab.engine.payload import shortened
 from kvlab.errors import NoRoom
 from kvlab.transport.memory import Block, PayloadAllocator, map_offer, own_pid, raise_descriptor_limit
 
@@ -44,6 +45,19 @@ def test_a_mapper_reads_the_makers_bytes(dtype: torch.dtype) -> None:
     assert (mapped.inode, mapped.nbytes) == (sealed.inode, values.nbytes)
     assert not mapped.writable
     assert torch.equal(mapped.tensor(tuple(values.shape), dtype), values)
+
+
+def test_a_payload_that_ended_early_leaves_no_more_memory_than_it_needs() -> None:
+    allocate = PayloadAllocator(3, 2, 16, torch.float32, CPU)
+    whole = allocate(9)
+    whole.copy_(torch.randn(whole.shape))
+    expected = whole[..., :4, :].clone()
+    payload, block = allocate.seal(shortened(whole, 4))
+    assert torch.equal(payload, expected)
+    assert block is not None
+    assert block.nbytes == os.fstat(block.fd).st_size == expected.nbytes
+    mapped = Block.open(**map_offer(block))
+    assert torch.equal(mapped.tensor(tuple(expected.shape), torch.float32), expected)
 
 
 def test_a_new_block_is_zero_and_writable() -> None:

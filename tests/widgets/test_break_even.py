@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kvlab.cost.decide import decide
-from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve, link_name
+from kvlab.cost.model import DISK, CostModel, DecodeCurve, Link, PrefillCurve, link_name
 from kvlab.cost.seen import seen
 from kvlab.cost.world import Edge, Piece, View, WorkerView
 
@@ -50,7 +50,7 @@ def run(browser: Any) -> Iterator[Any]:
 
 
 def worlds(n: int = 150) -> Iterator[tuple[Edge, View]]:
-    """Worlds of every kind: one to four segments anywhere on one to three workers, any link, any queue, mapped or not."""
+    """Worlds of every kind: one to four segments anywhere on one to three workers or on disk, any link and queue, or mapped."""
     chance = random.Random(7)
     for _ in range(n):
         sizes = [chance.choice((1, 17, 64, 500, 3000)) for _ in range(chance.randint(1, 4))]
@@ -65,6 +65,7 @@ def worlds(n: int = 150) -> Iterator[tuple[Edge, View]]:
             for name in names
         )  # fmt: skip
         pairs = [link_name(a, b) for a in names for b in names if a != b]
+        pairs += [link_name(DISK, name) for name in names]
         links = {
             pair: Link(chance.choice((0.0, 0.004, 0.2)), chance.choice((1e6, 3e7, 1e10)))
             for pair in pairs
@@ -73,13 +74,14 @@ def worlds(n: int = 150) -> Iterator[tuple[Edge, View]]:
         prefill = PrefillCurve(chance.choice((0.0, 0.02)), chance.choice((1e-4, 1.1e-3)), chance.choice((0.0, 4e-7)), 2)
         cost = CostModel(
             prefill, DecodeCurve(0.03), Link(0.005, 15e6), 0.002, chance.choice((0.001, 0.004)), links,
-            chance.choice((math.inf, 2e9)), chance.choice((0.0, 1e-10)),
+            chance.choice((math.inf, 2e9)), chance.choice((0.0, 1e-10)), disk=Link(0.003, chance.choice((2e7, 1e9))),
         )  # fmt: skip
+        disk = frozenset(piece.recipe for piece in path if chance.random() < 0.4)
         queues = {pair: chance.choice((0.0, 0.3)) for pair in pairs if chance.random() < 0.3}
         only = None if chance.random() < 0.6 else frozenset({names[0]})
         yield (
             Edge("x→y", "x", "y", path, chance.choice((1, 80))),
-            View(workers, cost, chance.random() < 0.3, only, queues),
+            View(workers, cost, chance.random() < 0.3, only, queues, disk),
         )
 
 
@@ -104,7 +106,7 @@ def turned(
         cost=replace(
             cost,
             frames=link(cost.frames),
-            links={name: link(one) for name, one in cost.links.items()},
+            links={name: one if name.startswith(DISK) else link(one) for name, one in cost.links.items()},
             prefill=replace(curve, a=curve.a / prefill, b=curve.b / prefill, c=curve.c / prefill),
         ),
         workers=tuple(
@@ -138,7 +140,7 @@ def test_what_if_says_what_decide_says(knobs: dict[str, Any], run: Any) -> None:
             assert road["terms"] == {name: pytest.approx(value, rel=EXACT) for name, value in terms.items()}
         assert (roads[0]["how"], roads[0]["worker"]) == (first.how, first.worker)
         chosen.add(first.how)
-    assert {"in place", "map", "transfer", "recompute"} <= chosen
+    assert {"in place", "map", "transfer", "restore", "recompute"} <= chosen
 
 
 def edge_of(n_tokens: int, busy: float = 0.3) -> tuple[Edge, View]:

@@ -1,23 +1,24 @@
 // kvlab/cost/roads.py and decide.py once more, for worlds that nobody was in: what-if, and curves. A test compares both
 // on a grid. A world is what kvlab/cost/seen.py tells; pieces are called by their place in the path.
-const MOVES_LEAST = ["in place", "map", "transfer", "hybrid", "recompute"], SHORTEST_PART = 16;
+const MOVES_LEAST = ["in place", "map", "transfer", "restore", "hybrid", "recompute"], SHORTEST_PART = 16;
 
 const worldOf = seen => ({
   ...seen,
   cost: { ...seen.cost, copy_bytes_per_second: seen.cost.copy_bytes_per_second ?? Infinity },
   pieces: seen.pieces.map(([n, nbytes]) => ({ n, nbytes })),
   workers: seen.workers.map(([name, host, has, queue, threads]) => ({ name, host, has: new Set(has), queue, threads })),
+  disk: new Set(seen.disk),
   links: Object.fromEntries(Object.entries(seen.links).map(([name, [t0, rate, waits]]) => [name, { t0, rate: rate ?? Infinity, waits }])),
 });
-// The same world with other numbers: a factor on the rate of all links and on that of prefill, seconds added to the
-// links' constant, and the seconds until the worker `on` is free.
+// The same world with other numbers: a factor on the rate of all links between workers and on that of prefill, seconds added
+// to those links' constant, and the seconds until the worker `on` is free.
 const changed = (world, { bandwidth = 1, latency = 0, prefill = 1, queue = null, on = null }) => {
   const { a, b, c, threads } = world.cost.prefill;
   return {
     ...world,
     cost: { ...world.cost, prefill: { a: a / prefill, b: b / prefill, c: c / prefill, threads } },
     links: Object.fromEntries(Object.entries(world.links).map(([name, link]) =>
-      [name, { ...link, t0: Math.max(0, link.t0 + latency), rate: link.rate * bandwidth }])),
+      [name, name.startsWith("disk→") ? link : { ...link, t0: Math.max(0, link.t0 + latency), rate: link.rate * bandwidth }])),
     workers: world.workers.map(worker => worker.name === on && queue != null ? { ...worker, queue } : worker),
   };
 };
@@ -43,16 +44,16 @@ class Roads {
     this.base = { queue: worker.queue, overhead: this.cost.task_seconds };
   }
   holders(i) { return this.world.workers.filter(worker => worker.has.has(i)); }
-  // `pure`: without the hybrid, whose split is searched for.
+  // `pure`: of transfer and recompute alone.
   all(pure = false) {
     const { world, worker } = this, path = world.pieces.map((_, i) => i), missing = path.filter(i => !worker.has.has(i));
     if (!path.length) return [this.road("recompute", { ...this.base, prefill: this.resume })];
     if (!missing.length) return [this.road("in place", { ...this.base, resume: this.resume }), this.recompute(path, 0)];
     const lacks = missing.reduce((sum, i) => sum + world.pieces[i].n, 0), again = this.recompute(missing, lacks);
-    if (!missing.every(i => this.holders(i).length)) return [again];
+    if (!missing.every(i => this.holders(i).length)) return [this.restore(missing, lacks), again].filter(Boolean);
     if (world.mappable && missing.every(i => this.holders(i).some(holder => holder.host === worker.host)))
       return [this.road("map", { ...this.base, transfer: this.cost.map_seconds, resume: this.resume }, 0, lacks), again];
-    return [this.transfer(missing, lacks), pure ? null : this.hybrid(missing, lacks), again].filter(Boolean);
+    return [this.transfer(missing, lacks), pure ? null : this.restore(missing, lacks), pure ? null : this.hybrid(missing, lacks), again].filter(Boolean);
   }
   road(how, terms, nbytes = 0, missing = 0, from = []) {
     const told = Object.fromEntries(Object.entries(terms).filter(([name, value]) => value || !["link queue", "overlap"].includes(name)));
@@ -62,6 +63,16 @@ class Roads {
     const wire = this.wire(missing.map(i => [i, this.world.pieces[i].nbytes])), { queue } = this.worker;
     return this.road("transfer", { queue, "link queue": wire.waiting, transfer: wire.moving, resume: this.resume, overhead: this.cost.task_seconds,
       overlap: -Math.min(queue, wire.waiting + wire.moving) }, wire.nbytes, lacks, wire.from);
+  }
+  restore(missing, lacks) {
+    const { world, worker } = this, held = i => this.holders(i).length;
+    const mapped = missing.filter(i => world.mappable && this.holders(i).some(holder => holder.host === worker.host));
+    const read = missing.filter(i => world.disk.has(i) && !mapped.includes(i)), rest = missing.filter(i => !read.includes(i) && !mapped.includes(i));
+    if (!read.length) return null;
+    const again = rest.filter(i => !held(i)), sized = i => [i, world.pieces[i].nbytes];
+    const wire = this.wire([...read, ...rest.filter(held)].map(sized), read), moving = wire.moving + (mapped.length ? this.cost.map_seconds : 0);
+    return this.road("restore", { queue: worker.queue, "link queue": wire.waiting, transfer: moving, prefill: this.prefill(again), resume: this.resume,
+      overhead: this.cost.task_seconds * (1 + read.length + again.length), overlap: -Math.min(worker.queue, wire.waiting + moving) }, wire.nbytes, lacks, wire.from);
   }
   recompute(again, lacks) {
     return this.road("recompute", { queue: this.worker.queue, overhead: this.cost.task_seconds * (1 + again.length), prefill: this.prefill(again), resume: this.resume }, 0, lacks);
@@ -102,12 +113,12 @@ class Roads {
     });
     return total;
   }
-  // Each piece comes from the holder that can send it soonest; different sources send at the same time.
-  wire(moved) {
+  // Each piece comes from the holder that can send it soonest, those in `read` from disk; different sources send at the same time.
+  wire(moved, read = []) {
     const link = source => this.world.links[`${source}→${this.worker.name}`], nbytes = new Map();
     const end = (source, size) => link(source).waits + (link(source).t0 + size / link(source).rate);
     for (const [i, size] of moved) {
-      const source = this.holders(i).map(({ name }) => [end(name, size), name]).sort(([a, x], [b, y]) => a - b || (x < y ? -1 : 1))[0][1];
+      const source = (read.includes(i) ? [{ name: "disk" }] : this.holders(i)).map(({ name }) => [end(name, size), name]).sort(([a, x], [b, y]) => a - b || (x < y ? -1 : 1))[0][1];
       nbytes.set(source, (nbytes.get(source) ?? 0) + size);
     }
     let latest = null;

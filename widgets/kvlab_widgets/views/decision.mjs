@@ -1,4 +1,4 @@
-const CARRY = ["in place", "map", "transfer"], POINTS = 41, OCTAVES = 5, FAR = 10;
+const CARRY = ["in place", "map", "transfer", "restore"], POINTS = 41, OCTAVES = 5, FAR = 10;
 const TERMS = ["queue", "link queue", "transfer", "prefill", "resume", "decode", "overhead", "overlap"]; // as in reports; others after them
 const SHADE = { queue: 0.25, "link queue": 0.25, overhead: 0.45, resume: 0.7 };
 // Sliders stand in the middle as recorded: rates are halved or doubled every 10 steps, seconds go to 0 or up by a square.
@@ -64,6 +64,7 @@ class DecisionView extends Panel {
   // -- words
   phrase({ how, worker, nbytes, missing }) {
     return { "in place": `using it on ${worker}`, map: `mapping it on ${worker}`, transfer: `sending ${bytes(nbytes)} to ${worker}`,
+      restore: `reading ${bytes(nbytes)} back from disk on ${worker}`,
       hybrid: `sending ${bytes(nbytes)} to ${worker} while the front is prefilled`,
       recompute: `prefilling ${missing ? `${count(missing)} tokens` : "it"} again on ${worker}` }[how] ?? `${how} on ${worker}`;
   }
@@ -73,7 +74,7 @@ class DecisionView extends Panel {
     return (other.length ? other : open).sort((a, b) => a.took - b.took)[0];
   }
   why(all, chosen) {
-    const did = { "in place": "Used where it lies", map: "Mapped, not copied", transfer: "Moved, not recomputed", hybrid: "Part moved, part recomputed", recompute: "Recomputed, not moved" };
+    const did = { "in place": "Used where it lies", map: "Mapped, not copied", transfer: "Moved, not recomputed", restore: "Read back from disk, not recomputed", hybrid: "Part moved, part recomputed", recompute: "Recomputed, not moved" };
     const rival = this.rival(all, chosen), says = `${did[chosen.how] ?? chosen.how}: ${this.phrase(chosen)} takes ${seconds(chosen.took)}`;
     if (chosen.how === "recompute" && all.every(a => a.excluded || a.how === "recompute"))
       return `Recomputed, for no worker holds the whole state: ${this.phrase(chosen)} takes ${seconds(chosen.took)}.`;
