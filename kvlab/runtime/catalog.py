@@ -30,11 +30,15 @@ from kvlab.state.records import SegmentRecord, StateRecord
 
 @dataclass(slots=True)
 class Copy:
-    """One generation of a segment: the Dask future that holds it, and the workers where it is known to lie."""
+    """One generation of a segment: the Dask future that holds it, and the workers where it is known to lie.
+
+    ``made_ns`` tells one making of it from another: Dask makes it again under the same key where a worker took it along.
+    """
 
     key: str
     future: Any
     workers: set[str] = field(default_factory=set)
+    made_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -306,20 +310,22 @@ class Catalog:
             entry = self._segments.get(recipe)
             return dict(entry.copies) if entry is not None else {}
 
-    def located(self, recipe: str, key: str, worker: str, *, present: bool) -> None:
+    def located(self, recipe: str, key: str, worker: str, *, present: bool, made_ns: int = 0) -> None:
         """A worker has, or no longer has, the copy of ``recipe`` that is called ``key``. Unknown copies are ignored."""
         with self.lock:
             for copy in self.copies(recipe).values():
                 if copy.key == key:
                     (copy.workers.add if present else copy.workers.discard)(worker)
+                    copy.made_ns = made_ns or copy.made_ns
 
-    def placed(self, recipe: str, generation: int, worker: str, nbytes: int | None = None) -> None:
+    def placed(self, recipe: str, generation: int, worker: str, nbytes: int | None = None, *, made_ns: int = 0) -> None:
         """A copy lies on ``worker``, and takes ``nbytes`` if that is known by now. Unknown copies are ignored."""
         with self.lock:
             entry = self._segments.get(recipe)
             copy = entry.copies.get(generation) if entry is not None else None
             if copy is not None:
                 copy.workers.add(worker)
+                copy.made_ns = made_ns or copy.made_ns
                 if nbytes is not None:
                     self.budget.reserve(copy.key, nbytes, f"segment {recipe[:12]}")
 

@@ -38,7 +38,7 @@ from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
 from kvlab.runtime.remote_errors import as_error, error_of
 from kvlab.runtime.stopping import ask_to_stop
-from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.runtime.turns import Timeline, because, describe_alternative, turn_of
 from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
@@ -588,6 +588,7 @@ class Conductor:
             timeline=self._timeline,
             before=self._before(unit),
             remade=remade or [],
+            made=unit.pending.made if unit.pending is not None else {},
         )
         core.hub.emit(
             Kind.TURN_FINISHED,
@@ -600,16 +601,14 @@ class Conductor:
             detail=turn,
         )
         if parent is not None:
-            because = None
-            if unit.because is not None:
-                because = f"planned {unit.planned}: {unit.because}"
+            planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
             core.hub.emit(
                 Kind.DECISION_ACTUAL,
                 self.run,
                 edge=f"{node.parent}→{node.id}",
                 agent=node.id,
                 seconds=sum(actual["terms"].values()),
-                detail={**actual, "because": because},
+                detail={**actual, "because": because(planned, unit.because or actual["because"])},
             )
             if unit.decision is not None and node is unit.nodes[0]:
                 self._planner.learn(unit.decision, actual)

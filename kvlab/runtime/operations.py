@@ -16,6 +16,7 @@ from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
 from kvlab.runtime.halves import behind, joined
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
+from kvlab.runtime.turns import Making
 from kvlab.state.identity import Sampling, identity_of, recipe_of
 from kvlab.state.records import Lineage, Operator, SegmentRecord, StateRecord
 from kvlab.state.tokens import BYTES_PER_ID, n_ids, pack_ids, unpack_ids
@@ -54,8 +55,8 @@ class Pending:
     """A request under way.
 
     ``answers`` are futures of headers: one a branch, then one for every segment of the path that is made again.
-    ``before`` says where each segment of the path lay when it was submitted; ``halves`` are futures that only have to
-    live until the answers are there.
+    ``before`` says which segments of the path lay on the worker when it was submitted, ``made`` which making of each it
+    was and who had it; ``halves`` are futures that only have to live until the answers are there.
     """
 
     request: Request
@@ -65,6 +66,7 @@ class Pending:
     remade: list[str] = field(default_factory=list)
     past: list[tuple[str, int]] = field(default_factory=list)
     before: dict[str, bool] = field(default_factory=dict)
+    made: dict[str, Making] = field(default_factory=dict)
     halves: list[Any] = field(default_factory=list)
 
 
@@ -193,6 +195,7 @@ class Operations:
             else:
                 generation, copy = usable[-1]
                 future = copy.future
+                pending.made[segment.recipe] = Making(copy.made_ns, tuple(sorted(copy.workers)))
                 if not here:
                     self.reserve_replica(copy, segment, worker)
             pending.before[segment.recipe] = bool(here)
@@ -290,9 +293,11 @@ class Operations:
             segment = SegmentRecord(
                 recipe, parent_recipe, start, header["kv_ids"], header["n_prompt"], header["nbytes"]
             )
-            catalog.placed(recipe, generation, worker, segment.nbytes)
+            catalog.placed(recipe, generation, worker, segment.nbytes, made_ns=header["timing"]["finished_ns"])
+            made = {one["recipe"]: one["made_ns"] for one in header["timing"]["past"]}
             for past_recipe, past_generation in pending.past:
-                catalog.placed(past_recipe, past_generation, str(header["timing"]["worker"]))
+                at = str(header["timing"]["worker"])
+                catalog.placed(past_recipe, past_generation, at, made_ns=made.get(past_recipe, 0))
             core.hub.emit(
                 Kind.SEGMENT_CREATED,
                 request.run,
@@ -311,7 +316,8 @@ class Operations:
         remade = zip(pending.remade, headers[len(pending.recipes) :], strict=True)
         for recipe, header in remade:
             generation = dict(pending.past)[recipe]
-            catalog.placed(recipe, generation, str(header["worker"]), header["nbytes"])
+            made_ns = header["timing"]["finished_ns"]
+            catalog.placed(recipe, generation, str(header["worker"]), header["nbytes"], made_ns=made_ns)
             catalog.replaced(recipe, generation, str(header["worker"]))
         pending.halves.clear()
         catalog.reap()

@@ -156,7 +156,16 @@ class _Work:
     def __init__(self, order: Order, plugin: KVWorker, engine: TorchEngine, past: Sequence[Segment]) -> None:
         self.order = order
         self.past = [
-            {"recipe": s.header.recipe, "arrived": s.arrived, "seconds": s.seconds, "nbytes": s.nbytes} for s in past
+            {
+                "recipe": s.header.recipe,
+                "arrived": s.arrived,
+                "seconds": s.seconds,
+                "nbytes": s.nbytes,
+                "made_ns": s.made_ns,
+                "n_tokens": s.header.shape[3],
+                "making_seconds": s.making_seconds,
+            }
+            for s in past
         ]
         self.plugin = plugin
         self.engine = engine

@@ -21,7 +21,7 @@ from kvlab.runtime.handles import Generation, KVState, require_states
 from kvlab.runtime.moving import transfer
 from kvlab.runtime.operations import Pending, Request
 from kvlab.runtime.planning import Planner, path_of
-from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.runtime.turns import Timeline, because, describe_alternative, turn_of
 from kvlab.runtime.units import edge_id
 from kvlab.runtime.workbench import LAB, Workbench
 from kvlab.state.identity import Sampling
@@ -252,6 +252,7 @@ class Verbs:
                 timeline=self._timeline,
                 before=pending.before,
                 remade=list(headers[1:]),
+                made=pending.made,
             )
         core.hub.emit(
             Kind.TURN_FINISHED, LAB, agent=who, state=new, worker=turn["worker"], n_tokens=turn["n_prefilled"],
@@ -260,7 +261,8 @@ class Verbs:
         if parent is not None:
             self.planner.learn(decision, actual)
             seconds = sum(actual["terms"].values())
-            core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=actual)
+            told = {**actual, "because": because(chosen.how, actual["because"])}
+            core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=told)
         return Generation(
             text=turn["text"],
             token_ids=tuple(turn["token_ids"]),

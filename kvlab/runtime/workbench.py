@@ -179,7 +179,7 @@ class Workbench:
         except BaseException:
             catalog.discard_copy(recipe, generation)
             raise
-        catalog.placed(recipe, generation, str(header["worker"]), nbytes)
+        catalog.placed(recipe, generation, str(header["worker"]), nbytes, made_ns=header["timing"]["finished_ns"])
 
     def share(
         self,
