@@ -310,13 +310,36 @@ class Catalog:
             entry = self._segments.get(recipe)
             return dict(entry.copies) if entry is not None else {}
 
-    def located(self, recipe: str, key: str, worker: str, *, present: bool, made_ns: int = 0) -> None:
-        """A worker has, or no longer has, the copy of ``recipe`` that is called ``key``. Unknown copies are ignored."""
+    def located(
+        self, recipe: str, key: str, worker: str, *, present: bool, made_ns: int = 0, replica_bytes: int = 0
+    ) -> None:
+        """A worker has, or no longer has, the copy of ``recipe`` that is called ``key``. Unknown copies are ignored.
+
+        ``replica_bytes`` is what it takes there beside what others of the copy take. Dask brings replicas on its own
+        accord where it makes again what a worker took along: they are counted, whether there is room or not.
+        """
         with self.lock:
             for copy in self.copies(recipe).values():
-                if copy.key == key:
-                    (copy.workers.add if present else copy.workers.discard)(worker)
-                    copy.made_ns = made_ns or copy.made_ns
+                if copy.key != key:
+                    continue
+                if not present:
+                    self._left(copy, worker)
+                    continue
+                if replica_bytes and worker not in copy.workers:
+                    self.budget.hold(f"{key}@{worker}", replica_bytes)
+                copy.workers.add(worker)
+                copy.made_ns = made_ns or copy.made_ns
+
+    def _left(self, copy: Copy, worker: str) -> None:
+        """A copy is not on ``worker`` any more. What was reserved first stands for one of those that are left."""
+        if worker not in copy.workers:
+            return
+        copy.workers.discard(worker)
+        own = f"{copy.key}@{worker}"
+        if self.budget.held(own) or not copy.workers:
+            self.budget.release(own)
+        else:
+            self.budget.release(f"{copy.key}@{min(copy.workers)}")
 
     def placed(self, recipe: str, generation: int, worker: str, nbytes: int | None = None, *, made_ns: int = 0) -> None:
         """A copy lies on ``worker``, and takes ``nbytes`` if that is known by now. Unknown copies are ignored."""
@@ -344,8 +367,8 @@ class Catalog:
         with self.lock:
             for entry in self._segments.values():
                 for copy in entry.copies.values():
-                    copy.workers.discard(worker)
-                    self.budget.release(f"{copy.key}@{worker}")
+                    self._left(copy, worker)
+                    self.budget.release(f"{copy.key}@{worker}")  # also for one that was still on its way
 
     def resident(self, worker: str) -> frozenset[str]:
         """Recipes of the segments known to lie on a worker."""

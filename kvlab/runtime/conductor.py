@@ -36,7 +36,7 @@ from kvlab.runtime.operations import Answered, Operations, Request
 from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.planning import Planner, path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
-from kvlab.runtime.remote_errors import as_error, error_of
+from kvlab.runtime.remote_errors import FAILED, as_error, error_of
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.runtime.turns import Timeline, because, describe_alternative, turn_of
 from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
@@ -48,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 5.0
 """How long a cancelled run waits for workers to stop at their next chunk or token."""
+
+HOPE_SECONDS = 1.0
+"""How often a run that waits asks whether there is still somebody to wait for."""
 
 RETRIES = 2
 """How often an action whose state did not arrive is tried again, recomputing it."""
@@ -193,8 +196,11 @@ class Conductor:
 
     def _next_message(self) -> tuple[str, Any]:
         """What comes next. A cancelled run does not wait longer than it must for workers that do not answer."""
-        if not self._cancelled:
-            return self._inbox.get()
+        while not self._cancelled:
+            try:
+                return self._inbox.get(timeout=HOPE_SECONDS)
+            except queue.Empty:
+                self.core.require_hope()
         if not self._give_up_at:
             self._give_up_at = time.monotonic() + CANCEL_SECONDS
         try:
@@ -491,7 +497,7 @@ class Conductor:
         if unit is None:
             return
         futures = [unit.text_answer] if self.flow == "text" else (unit.pending.answers if unit.pending else [])
-        erred = next((future for future in futures if future.status in {"error", "cancelled", "lost"}), None)
+        erred = next((future for future in futures if future.status in FAILED), None)
         if erred is not None:
             self._failed(unit, erred)
         elif all(future.status == "finished" for future in futures):

@@ -49,7 +49,7 @@ def _cut(
     recipe = recipe_of(bench.core.root(record.namespace), parent, ids, None, "cut")
     nbytes = n_tokens * bench.core.config.bytes_per_token
     claim(recipe)
-    if not bench.core.catalog.copies(recipe):
+    if not bench.operations.living_copies(recipe):
         worker = bench.pick_worker(record)
         source = bench.futures(record, worker)[record.segments.index(segment)]
         order = bench.order("truncate", "truncate", (record.name,), (recipe,), (), worker)

@@ -16,6 +16,7 @@ from kvlab.runtime.catalog import Copy
 from kvlab.runtime.core import Core
 from kvlab.runtime.halves import behind, joined
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
+from kvlab.runtime.remote_errors import FAILED
 from kvlab.runtime.turns import Making
 from kvlab.state.identity import Sampling, identity_of, recipe_of
 from kvlab.state.records import Lineage, Operator, SegmentRecord, StateRecord
@@ -178,13 +179,21 @@ class Operations:
     def _meta(self, future: Any, key: str, where: dict[str, Any]) -> Any:
         return self.core.client.submit(tasks.meta, future, key=f"meta-{key}", pure=False, **where)
 
+    def living_copies(self, recipe: str) -> dict[int, Copy]:
+        """Copies of a segment that are there or on their way. One whose making failed is given up: its key keeps the error."""
+        copies = self.core.catalog.copies(recipe)
+        for generation in [number for number, copy in copies.items() if copy.future.status in FAILED]:
+            self.core.catalog.discard_copy(recipe, generation)
+            del copies[generation]
+        return copies
+
     def _path(self, request: Request, pending: Pending) -> list[Any]:
         """Futures of the path's segments for a worker; what is gone (or to be made again) is submitted as recomputes."""
-        core, worker, road = self.core, request.worker, request.road
+        worker, road = request.worker, request.road
         again = road.again if road is not None else ()
         found: list[Any] = []
         for segment in request.path:
-            copies = core.catalog.copies(segment.recipe)
+            copies = self.living_copies(segment.recipe)
             here = [item for item in copies.items() if worker in item[1].workers]
             divided = road is not None and road.split is not None and road.split.recipe == segment.recipe
             usable = here or list(copies.items())

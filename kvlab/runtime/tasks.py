@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import asdict, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
@@ -129,8 +130,10 @@ def segment_bytes(segment: Segment) -> int:
 
 def save(folder: str, metadata: dict[str, Any], *segments: Segment) -> str:
     """Write the path's payloads to ``folder`` on this worker's machine; the folder appears whole or not at all."""
-    from kvlab.store.tensors import save_payloads
+    from kvlab.store.tensors import load_metadata, save_payloads
 
+    if Path(folder).exists() and load_metadata(folder).get("saving") == metadata["saving"]:
+        return folder  # by the worker that tried this before, and died before it could say so
     save_payloads(folder, [segment.tensor().cpu() for segment in segments], metadata)
     return folder
 

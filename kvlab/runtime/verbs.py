@@ -154,6 +154,7 @@ class Verbs:
 
     def pin(self, state: KVState, *, pinned: bool) -> KVState:
         """See :meth:`KVState.pin` and :meth:`KVState.unpin`."""
+        self._bench.require_open(state.id)
         self.core.catalog.entry(state.id).pinned = pinned
         self._bench.remark(f"{state.id} is {'pinned' if pinned else 'not pinned any more'}", state.id)
         return state
@@ -220,7 +221,7 @@ class Verbs:
         who = name or new
         request = Request(action, LAB, namespace, parent, (who,), (branch,), chosen.worker, threads, chosen)
         try:
-            pending, headers = self._carried_out(request, branch, f"{op} {name}".strip().capitalize())
+            pending, headers, trouble = self._carried_out(request, branch, f"{op} {name}".strip().capitalize())
         finally:
             self.planner.release(action)
         answer = self._bench.operations.collect(pending, headers)[0]
@@ -261,7 +262,7 @@ class Verbs:
         if parent is not None:
             self.planner.learn(decision, actual)
             seconds = sum(actual["terms"].values())
-            told = {**actual, "because": because(chosen.how, actual["because"])}
+            told = {**actual, "because": because(chosen.how, trouble or actual["because"])}
             core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=told)
         return Generation(
             text=turn["text"],
@@ -275,15 +276,17 @@ class Verbs:
             decision=decision,
         )
 
-    def _carried_out(self, request: Request, branch: Branch, label: str) -> tuple[Pending, list[dict[str, Any]]]:
-        """Submit and wait; a state that does not arrive whole is made again, once."""
+    def _carried_out(
+        self, request: Request, branch: Branch, label: str
+    ) -> tuple[Pending, list[dict[str, Any]], str | None]:
+        """Submit and wait; a state that does not arrive whole is made again, once, and it is said why."""
         try:
-            return self._once(request, branch, label)
+            return *self._once(request, branch, label), None
         except (TransferFailed, ChecksumMismatch) as trouble:
             self._bench.operations.distrust(request.path)
-            text = f"{trouble.message}; the path is made again"
-            self.core.hub.emit(Kind.NOTE, LAB, detail={"text": text, "level": "warning"})
-        return self._once(request, branch, label)
+            why = trouble.message
+        self.core.hub.emit(Kind.NOTE, LAB, detail={"text": f"{why}; the path is made again", "level": "warning"})
+        return *self._once(request, branch, label), why
 
     def _once(self, request: Request, branch: Branch, label: str) -> tuple[Pending, list[dict[str, Any]]]:
         operations, total = self._bench.operations, n_ids(branch.ids) + branch.sampling.max_new_tokens

@@ -29,8 +29,15 @@ def watch(core: Core, event: Event, admit: Callable[[str], None]) -> None:
         core.catalog.evictor.left(None, worker)
     elif event.kind in (Kind.SEGMENT_PLACED, Kind.SEGMENT_DROPPED) and event.segment:
         present = event.kind is Kind.SEGMENT_PLACED
-        made_ns = event.detail.get("made_ns", 0)
-        core.catalog.located(event.segment, event.detail["key"], worker, present=present, made_ns=made_ns)
+        detail = event.detail
+        core.catalog.located(
+            event.segment,
+            detail["key"],
+            worker,
+            present=present,
+            made_ns=detail.get("made_ns", 0),
+            replica_bytes=(event.nbytes or 0) if detail.get("how") == "transfer" else 0,
+        )
         if not present:
             core.catalog.evictor.left(event.detail["key"], worker)
     core.catalog.reap()

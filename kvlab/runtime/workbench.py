@@ -16,7 +16,7 @@ from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
 from kvlab.runtime.operations import Operations, Request
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
-from kvlab.runtime.remote_errors import error_of
+from kvlab.runtime.remote_errors import FAILED, error_of
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.state.records import StateRecord
 from kvlab.store.events import Event, Kind
@@ -101,13 +101,13 @@ class Workbench:
 
         def over(seconds: float) -> bool:
             # Bounded waits in a loop let the main thread see Ctrl-C.
-            return done.wait(seconds) or any(future.status in {"error", "cancelled", "lost"} for future in futures)
+            return done.wait(seconds) or any(future.status in FAILED for future in futures)
 
         if over(UNSHOWN_SECONDS):
             return
         with self.core.progress.task(label, total, "tokens") as task, self._telling(actions, task.reach):
             while not over(0.2):
-                continue
+                self.core.require_hope()
 
     @contextmanager
     def _telling(self, actions: tuple[str, ...], reach: Callable[[float], None]) -> Iterator[None]:
@@ -250,3 +250,4 @@ class Workbench:
             raise StateGone(
                 f"the lab of state {state} is closed", hint="open a lab and make the state again", state=state
             )
+        self.core.require_scheduler()
