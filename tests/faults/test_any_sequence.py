@@ -95,7 +95,8 @@ class World:
     folders: Iterator[Path]
     states: list[Expected] = field(default_factory=list)
     names: dict[Any, str] = field(default_factory=dict)
-    killed: threading.Timer | None = None
+    killers: list[threading.Timer] = field(default_factory=list)
+    victims: dict[str, str] = field(default_factory=dict)
 
     # -- steps
 
@@ -266,22 +267,18 @@ class World:
     def _kill(self, worker: str, milliseconds: int) -> None:
         """In so many milliseconds, whatever is going on then. All workers are up before, so one is left."""
         wait_for(lambda: all(seen.address for seen in self.lab.workers.values()))
+        self.victims[worker] = self.lab.workers[worker].address
         pid = self.lab._cluster.pids[worker]
-        self.killed = threading.Timer(milliseconds / 1000, os.kill, (pid, signal.SIGKILL))
-        self.killed.start()
+        self.killers.append(threading.Timer(milliseconds / 1000, os.kill, (pid, signal.SIGKILL)))
+        self.killers[-1].start()
 
     # -- what is expected
 
     def _shaken(self) -> bool:
         """Whether a worker was, or is about to be, killed and is not back."""
-        if self.killed is None:
-            return False
-        if not self.killed.is_alive() and all(seen.address for seen in self.lab.workers.values()):
-            # Back, or its end is not known yet: a moment later it is one or the other.
-            time.sleep(0.3)
-            if all(seen.address for seen in self.lab.workers.values()):
-                self.killed = None
-        return True
+        seen = self.lab.workers
+        unnoticed = any(seen[worker].address == address for worker, address in self.victims.items())
+        return unnoticed or not all(one.address for one in seen.values())
 
     def _unless_forgotten(self, one: Expected, act: Callable[[], Any]) -> Any:
         try:
@@ -376,12 +373,13 @@ class World:
 
     def close(self) -> None:
         """The end of a sequence: workers hold what is held, and then nothing."""
-        if self.killed is not None:
-            self.killed.join()
+        for killer in self.killers:
+            killer.join()
+        for worker, address in self.victims.items():
+            wait_for(lambda: self.lab.workers[worker].address != address)  # noqa: B023
         assert poll(self._as_told), f"{CLEAN}: {self._told()} are counted, {self._lying()} lie there"
-        for one in self.states:
-            one.handle.unpin()
-        self.states.clear()
+        while self.states:
+            self.states.pop().handle.unpin()
         gc.collect()
         self.lab.core.catalog.reap()
         assert self.lab.core.catalog.budget.used_bytes == 0
@@ -395,6 +393,8 @@ class World:
         budget = self.lab.core.catalog.budget
         with self.lab.core.catalog.lock:
             copies = [copy for entry in self.lab.core.catalog._segments.values() for copy in entry.copies.values()]
+            if not all(copy.workers for copy in copies):
+                return False  # it is being made again
             sizes = {key: nbytes for (key, _), nbytes in lying.items()}
             once = self.lab.core.same_host == "map"
             counted = sum(sizes[copy.key] * (1 if once else len(copy.workers)) for copy in copies)
@@ -443,8 +443,10 @@ def try_sequences(lab: Any, cold: Any, folder: Path, n_sequences: int, number: i
     ended: Counter[str] = Counter()
     folders = (folder / f"saved-{index}" for index in itertools.count())
 
-    # The lab outlives its sequences: one that breaks it would make every smaller one after it fail too, so the
-    # first that fails is shown as it is.
+    failed: list[BaseException] = []
+
+    # The lab outlives its sequences: one that breaks it would make every other one after it fail, so the first that
+    # fails is shown as it is, and neither made smaller nor tried again.
     @seed(number)
     @settings(
         max_examples=n_sequences,
@@ -455,10 +457,17 @@ def try_sequences(lab: Any, cold: Any, folder: Path, n_sequences: int, number: i
     )
     @given(sequences)
     def any_sequence(steps: list[tuple[Any, ...]]) -> None:
+        if failed:
+            raise failed[0]
         world = World(lab, cold, folders)
-        for verb, *arguments in steps:
-            ended[f"{verb}: {world.step(verb, *arguments)}"] += 1
-        world.close()
+        try:
+            for number, (verb, *arguments) in enumerate(steps):  # noqa: B007 - told where one fails
+                ended[f"{verb}: {world.step(verb, *arguments)}"] += 1
+            world.close()
+        except BaseException as error:
+            error.add_note(f"in step {number} of {steps}")
+            failed.append(error)
+            raise
 
     any_sequence()
     return ended
