@@ -26,8 +26,7 @@ def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
     path = Path(folder).resolve()
     if path.exists():
         raise InvalidInput(f"{path} exists", hint="choose a new folder, or remove it")
-    with bench.acting("save", state.record, bench.pick_worker(state.record)):
-        past = bench.futures(state.record)
+    with bench.acting("save", state.record, bench.pick_worker(state.record)), bench.using(state.record) as past:
         metadata = {**metadata_of(state.record), "saving": secrets.token_hex(8)}
         future = bench.core.client.submit(tasks.save, str(path), metadata, *past, pure=False)
         bench.wait([future], label=f"Saving {state.id}")

@@ -131,8 +131,9 @@ class Workbench:
         finally:
             stop()
 
-    def futures(self, record: StateRecord, worker: str | None = None) -> list[Any]:
-        """Futures of a state's segments; those without a copy are recomputed first."""
+    @contextmanager
+    def using(self, record: StateRecord, worker: str | None = None) -> Iterator[list[Any]]:
+        """Futures of a state's segments; those without a copy are recomputed first. None is evicted inside the block."""
         self.revive(record)
         where = worker or self.pick_worker(record)
         request = Request(
@@ -147,9 +148,10 @@ class Workbench:
             raise
         self.operations.collect(pending, headers)
         self.core.catalog.settle(record.id)
-        # The caller holds a handle of the state, which keeps its segments.
-        self.operations.done_with(pending)
-        return futures
+        try:
+            yield futures
+        finally:
+            self.operations.done_with(pending)
 
     @contextmanager
     def claiming(self, op: str) -> Iterator[Callable[[str], None]]:

@@ -341,7 +341,7 @@ class World:
             if one.wanted and phase == "evicted":
                 assert not one.pinned
                 assert verb in ("materialize", "resume", "truncate", "transfer", "save and load", "look"), verb
-                assert one not in arguments or verb in ("save and load", "truncate", "look")
+                assert one not in arguments or verb == "save and load"
                 one.wanted = False
             elif not one.wanted and phase == "planned":  # an attempt that failed, or one that is made when used
                 one.wanted = True
