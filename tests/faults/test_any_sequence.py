@@ -10,6 +10,7 @@ import contextlib
 import gc
 import itertools
 import os
+import random
 import signal
 import threading
 import time
@@ -30,7 +31,7 @@ from kvlab.state.tokens import pack_ids, unpack_ids
 
 WORDS = (" keys", " and values", " of a prefix", " are the same", " for every question", ".")
 WORKERS = ("worker-0", "worker-1")
-BUDGET_TOKENS = 180
+BUDGET_TOKENS = 60
 """So few that most sequences must evict, and that one which pins much finds no room."""
 CLEAN = "nothing but what is held lies on the workers"
 
@@ -39,35 +40,30 @@ CLEAN = "nothing but what is held lies on the workers"
 one_state = st.integers(0, 7)
 text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map("".join)
 place = st.sampled_from((None, None, *WORKERS))
+road = st.sampled_from((None, None, None, "recompute", "transfer", "hybrid", "map", "in place"))
 materialize = st.tuples(st.just("materialize"), text, place)
-verb = st.one_of(
-    materialize,
-    st.tuples(
-        st.just("resume"),
-        one_state,
-        text,
-        st.integers(1, 5),
-        place,
-        st.sampled_from((None, None, None, "recompute", "transfer", "hybrid", "map", "in place")),
-    ),
-    st.tuples(st.just("fork"), one_state, st.integers(1, 3)),
-    st.tuples(st.just("truncate"), one_state, st.integers(1, 40)),
-    st.tuples(st.just("merge"), one_state, one_state),
-    st.tuples(st.just("transfer"), one_state, st.sampled_from(WORKERS), st.booleans()),
-    st.tuples(st.just("evict"), one_state, st.sampled_from((False, False, False, True))),
-    st.tuples(st.just("pin"), one_state),
-    st.tuples(st.just("unpin"), one_state),
-    st.tuples(st.just("save and load"), one_state, place),
-    st.tuples(st.just("look"), one_state),
-    st.tuples(st.just("drop"), one_state),
-    st.tuples(st.just("clear")),
+VERBS: dict[str, tuple[int, st.SearchStrategy[tuple[Any, ...]]]] = {
+    "materialize": (4, materialize),
+    "resume": (6, st.tuples(st.just("resume"), one_state, text, st.integers(1, 5), place, road)),
+    "fork": (2, st.tuples(st.just("fork"), one_state, st.integers(1, 3))),
+    "truncate": (2, st.tuples(st.just("truncate"), one_state, st.integers(1, 40))),
+    "merge": (2, st.tuples(st.just("merge"), one_state, one_state)),
+    "transfer": (3, st.tuples(st.just("transfer"), one_state, st.sampled_from(WORKERS), st.booleans())),
+    "evict": (2, st.tuples(st.just("evict"), one_state, st.sampled_from((False, False, False, True)))),
+    "pin": (2, st.tuples(st.just("pin"), one_state)),
+    "unpin": (1, st.tuples(st.just("unpin"), one_state)),
+    "save and load": (2, st.tuples(st.just("save and load"), one_state, place)),
+    "look": (2, st.tuples(st.just("look"), one_state)),
+    "drop": (1, st.tuples(st.just("drop"), one_state)),
+    "clear": (1, st.just(("clear",))),
+}
+"""How often each is asked for, and with what."""
+verb = st.sampled_from([name for name, (weight, _) in VERBS.items() for _ in range(weight)]).flatmap(
+    lambda name: VERBS[name][1]
 )
-kill = st.tuples(st.just("kill"), st.sampled_from(WORKERS), st.integers(0, 60))
-calm = st.tuples(materialize, st.lists(verb, min_size=3, max_size=8)).map(lambda drawn: [drawn[0], *drawn[1]])
-deadly = st.tuples(calm, kill, st.lists(verb, min_size=2, max_size=5)).map(
-    lambda drawn: [*drawn[0], drawn[1], *drawn[2]]
-)
-sequences = st.one_of(*[calm] * 24, deadly)
+sequences = st.tuples(materialize, st.lists(verb, min_size=3, max_size=8)).map(lambda drawn: [drawn[0], *drawn[1]])
+KILL_EVERY = 20
+"""One sequence in so many has a killed worker in it."""
 
 
 @dataclass
@@ -97,6 +93,7 @@ class World:
     names: dict[Any, str] = field(default_factory=dict)
     killers: list[threading.Timer] = field(default_factory=list)
     victims: dict[str, str] = field(default_factory=dict)
+    n_evicted: int = 0
 
     # -- steps
 
@@ -104,11 +101,15 @@ class World:
         """Do a verb on the lab and on the model, and compare. Returns how it ended."""
         if verb == "kill":
             self._kill(*arguments)
-            return "killed"
+            return "done"
         if verb not in ("materialize", "clear"):
             if not self.states:
                 return "nothing there"
             arguments = (self.states[arguments[0] % len(self.states)], *arguments[1:])
+        # A worker that is known to be away cannot be meant; one that is not known to be may be.
+        away = {name for name, seen in self.lab.workers.items() if not seen.address}
+        if verb != "transfer":
+            arguments = tuple(None if isinstance(value, str) and value in away else value for value in arguments)
         shaken = self._shaken()
         used = self.lab.core.catalog.budget.used_bytes
         try:
@@ -266,7 +267,7 @@ class World:
 
     def _kill(self, worker: str, milliseconds: int) -> None:
         """In so many milliseconds, whatever is going on then. All workers are up before, so one is left."""
-        wait_for(lambda: all(seen.address for seen in self.lab.workers.values()))
+        wait_for(lambda: not self._shaken())
         self.victims[worker] = self.lab.workers[worker].address
         pid = self.lab._cluster.pids[worker]
         self.killers.append(threading.Timer(milliseconds / 1000, os.kill, (pid, signal.SIGKILL)))
@@ -343,6 +344,7 @@ class World:
                 assert verb in ("materialize", "resume", "truncate", "transfer", "save and load", "look"), verb
                 assert one not in arguments or verb == "save and load"
                 one.wanted = False
+                self.n_evicted += 1
             elif not one.wanted and phase == "planned":  # an attempt that failed, or one that is made when used
                 one.wanted = True
 
@@ -380,8 +382,10 @@ class World:
         assert poll(self._as_told), f"{CLEAN}: {self._told()} are counted, {self._lying()} lie there"
         while self.states:
             self.states.pop().handle.unpin()
-        gc.collect()
         self.lab.core.catalog.reap()
+        if self.lab.core.catalog.states():  # an error's traceback may hold one
+            gc.collect()
+            self.lab.core.catalog.reap()
         assert self.lab.core.catalog.budget.used_bytes == 0
         assert self.lab.core.catalog._segments == {}
         assert poll(lambda: not self._lying()), f"{CLEAN}: {self._lying()} lie there"
@@ -414,17 +418,16 @@ class World:
 
     def _lying(self) -> dict[tuple[str, str], int]:
         """(key, worker) → bytes, as the workers say."""
+
+        def segments_here(dask_worker: Any) -> dict[tuple[str, str], int]:
+            from kvlab.runtime.keys import recipe_in
+
+            return {(key, dask_worker.name): value.nbytes for key, value in dask_worker.data.items() if recipe_in(key)}
+
         found: dict[tuple[str, str], int] = {}
         for told in self.lab.core.client.run(segments_here, on_error="ignore").values():
             found |= told
         return found
-
-
-def segments_here(dask_worker: Any) -> dict[tuple[str, str], int]:
-    """Keys and bytes of the segments that really lie on a worker."""
-    from kvlab.runtime.keys import recipe_in
-
-    return {(key, dask_worker.name): value.nbytes for key, value in dask_worker.data.items() if recipe_in(key)}
 
 
 def poll(ready: Callable[[], Any], seconds: float = 30) -> Any:
@@ -444,6 +447,7 @@ def try_sequences(lab: Any, cold: Any, folder: Path, n_sequences: int, number: i
     folders = (folder / f"saved-{index}" for index in itertools.count())
 
     failed: list[BaseException] = []
+    numbers = itertools.count()
 
     # The lab outlives its sequences: one that breaks it would make every other one after it fail, so the first that
     # fails is shown as it is, and neither made smaller nor tried again.
@@ -459,13 +463,19 @@ def try_sequences(lab: Any, cold: Any, folder: Path, n_sequences: int, number: i
     def any_sequence(steps: list[tuple[Any, ...]]) -> None:
         if failed:
             raise failed[0]
+        index = next(numbers)
+        if index % KILL_EVERY == KILL_EVERY // 2:
+            drawn = random.Random(f"{number}/{index}")
+            at = drawn.randrange(1, len(steps))
+            steps = [*steps[:at], ("kill", drawn.choice(WORKERS), drawn.randrange(60)), *steps[at:]]
         world = World(lab, cold, folders)
         try:
-            for number, (verb, *arguments) in enumerate(steps):  # noqa: B007 - told where one fails
+            for at, (verb, *arguments) in enumerate(steps):  # noqa: B007 - told where one fails
                 ended[f"{verb}: {world.step(verb, *arguments)}"] += 1
             world.close()
+            ended["evicted for want of room"] += world.n_evicted
         except BaseException as error:
-            error.add_note(f"in step {number} of {steps}")
+            error.add_note(f"in step {at} of {steps}")
             failed.append(error)
             raise
 
@@ -476,8 +486,9 @@ def try_sequences(lab: Any, cold: Any, folder: Path, n_sequences: int, number: i
 def require_telling(ended: Counter[str], n_kills: int) -> None:
     """Fails where the sequences did not do what they are there for."""
     for verb in ("materialize", "resume", "fork", "truncate", "merge", "transfer", "save and load", "look"):
-        assert ended[f"{verb}: done"] >= 10, ended
-    assert ended["kill: killed"] >= n_kills, ended
+        assert ended[f"{verb}: done"] >= 3, ended
+    assert ended["evicted for want of room"] >= 5, ended
+    assert ended["kill: done"] >= n_kills, ended
 
 
 @pytest.mark.timeout(300)
@@ -486,7 +497,7 @@ def test_any_sequence_of_verbs(same_host: str, make_lab: Any, cold: Any, tmp_pat
     budget = BUDGET_TOKENS * cold.engine.config.bytes_per_token
     with make_lab(same_host=same_host, kv_budget=budget, namespace="sequences") as lab:
         ended = try_sequences(lab, cold, tmp_path, 100, number=1)
-        require_telling(ended, n_kills=2)
+        require_telling(ended, n_kills=5)
 
 
 @pytest.mark.slow
@@ -496,7 +507,7 @@ def test_ten_times_as_many_sequences(number: int, make_lab: Any, cold: Any, tmp_
     budget = BUDGET_TOKENS * cold.engine.config.bytes_per_token
     same_host = ("map", "frames")[number % 2]
     with make_lab(same_host=same_host, kv_budget=budget, namespace=f"sequences-{number}") as lab:
-        require_telling(try_sequences(lab, cold, tmp_path, 200, number), n_kills=4)
+        require_telling(try_sequences(lab, cold, tmp_path, 200, number), n_kills=10)
 
 
 def test_nothing_can_be_done_in_a_closed_lab(make_lab: Any, tmp_path: Path) -> None:
