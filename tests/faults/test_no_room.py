@@ -14,6 +14,7 @@ import pytest
 import kvlab
 from kvlab.errors import NoRoom
 
+PAGE = 4096
 TEXT = "Keys and values of a prefix are the same for every question that follows it. " * 3
 
 
@@ -46,11 +47,13 @@ def test_a_state_that_does_not_fit_on_the_disk_leaves_nothing_there(lab: Any, co
 def test_a_run_whose_record_finds_no_room_answers_and_says_what_is_missing(
     lab: Any, small_disk: Path, monkeypatch: pytest.MonkeyPatch, three_agents: Any, answers: Any
 ) -> None:
-    undisturbed = answers(lab.run(three_agents()).wait())
+    whole = lab.run(three_agents()).wait()
+    undisturbed = answers(whole)
+    config, events = ((whole.path / name).stat().st_size for name in ("run.json", "events.arrows"))
     monkeypatch.setenv("KVLAB_RUNS", str(small_disk))
-    # Room for its beginning, which is a page of configuration and one of the log's schema, and not for its end.
-    filler = fill(small_disk, leave=48 * 1024)
-    run = lab.run(three_agents(max_new_tokens=24))
+    # Room for its beginning, and not for its end.
+    filler = fill(small_disk, leave=config + events // 2 + 2 * PAGE)
+    run = lab.run(three_agents())
     with pytest.raises(NoRoom, match=r"events\.arrows") as caught:
         run.wait()
     assert caught.value.hint
@@ -67,7 +70,7 @@ def test_a_run_that_cannot_even_begin_its_record_is_refused_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("KVLAB_RUNS", str(small_disk))
     used = lab.core.catalog.budget.used_bytes
-    for leave in (0, 4096, 8192):
+    for leave in (0, PAGE):
         filler = fill(small_disk, leave)
         with pytest.raises(NoRoom):
             lab.run(three_agents())
@@ -102,7 +105,7 @@ def test_a_full_budget_fails_what_does_not_fit_and_nothing_else(make_lab: Any, c
         assert lab.core.catalog.budget.used_bytes <= 300 * per_token
         assert kept.phase == "resident"
         kept.unpin()
-        assert lab.materialize("Something else that is long. " * 14).phase == "resident"
+        assert lab.materialize("Something else that is long. " * 5).phase == "resident"
 
 
 # -- descriptors
@@ -126,6 +129,7 @@ def no_descriptors(pid: int) -> Iterator[None]:
 def test_a_worker_without_descriptors_says_so_and_the_others_go_on(lab: Any, cold: Any, faults: Any) -> None:
     state = lab.materialize(TEXT + "descriptors", worker="worker-0")
     cold.require_right(lab, state.resume(" so", max_new_tokens=3, worker="worker-1"))
+    lab.core.catalog.reap()
     used = lab.core.catalog.budget.used_bytes
     with no_descriptors(faults.pid_of(lab, "worker-1")):
         with pytest.raises(NoRoom, match="Too many open files") as caught:
@@ -133,6 +137,7 @@ def test_a_worker_without_descriptors_says_so_and_the_others_go_on(lab: Any, col
         assert "ulimit -n" in caught.value.hint
         cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-0"))
     cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1"))
+    lab.core.catalog.reap()
     assert lab.core.catalog.budget.used_bytes == used
 
 
