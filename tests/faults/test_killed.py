@@ -30,6 +30,7 @@ def test_before_a_transfer_the_state_is_made_again_where_it_is_wanted(frames_lab
 
 
 def test_after_a_transfer_the_copy_that_is_left_serves(frames_lab: Any, cold: Any, faults: Any) -> None:
+    frames_lab.core.catalog.reap()
     used = frames_lab.core.catalog.budget.used_bytes
     state = frames_lab.materialize(TEXT + "kept", worker="worker-0").transfer("worker-1", keep=True)
     assert frames_lab.core.catalog.budget.used_bytes - used == 2 * state.nbytes
@@ -37,7 +38,7 @@ def test_after_a_transfer_the_copy_that_is_left_serves(frames_lab: Any, cold: An
     answer = state.resume(" so", max_new_tokens=4)
     cold.require_right(frames_lab, answer)
     assert (answer.how, answer.n_reused) == ("in place", state.n_tokens)
-    faults.wait_for(lambda: frames_lab.core.catalog.budget.used_bytes - used == answer.state.nbytes)
+    faults.wait_for(lambda: frames_lab.core.catalog.budget.used_bytes - used == answer.state.nbytes, 15)
     faults.wait_for_all(frames_lab)
 
 
@@ -66,9 +67,8 @@ def test_the_edge_says_what_was_planned_what_was_done_and_why(
     """Killed at the gate: the state is gone when its edge is carried out."""
     undisturbed = answers(frames_lab.run(three_agents(), workers=["worker-0"]).wait())
     run = frames_lab.run(three_agents(), workers=["worker-0"], paused=True)
-    run.step(2)
-    faults.wait_for(lambda: "first" in run.states)
-    faults.wait_for(lambda: run.pending is not None)
+    run.play(until="left")
+    faults.wait_for(lambda: "first" in run.states and run.pending is not None)
     stopped = faults.pid_of(frames_lab, "worker-0")
     with faults.stopped(stopped):  # it takes the order, and never carries it out
         run.play()
