@@ -492,22 +492,11 @@ def require_telling(ended: Counter[str], n_kills: int) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("same_host", ["map", "frames"])
-def test_any_sequence_of_verbs(same_host: str, make_lab: Any, cold: Any, tmp_path: Path) -> None:
+def test_any_sequence_of_verbs(make_lab: Any, cold: Any, tmp_path: Path) -> None:
     budget = BUDGET_TOKENS * cold.engine.config.bytes_per_token
-    with make_lab(same_host=same_host, kv_budget=budget, namespace="sequences") as lab:
+    with make_lab(kv_budget=budget, namespace="sequences") as lab:
         ended = try_sequences(lab, cold, tmp_path, 100, number=1)
         require_telling(ended, n_kills=5)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", range(2, 12))
-def test_ten_times_as_many_sequences(number: int, make_lab: Any, cold: Any, tmp_path: Path) -> None:
-    budget = BUDGET_TOKENS * cold.engine.config.bytes_per_token
-    same_host = ("map", "frames")[number % 2]
-    with make_lab(same_host=same_host, kv_budget=budget, namespace=f"sequences-{number}") as lab:
-        require_telling(try_sequences(lab, cold, tmp_path, 200, number), n_kills=10)
 
 
 def test_nothing_can_be_done_in_a_closed_lab(make_lab: Any, tmp_path: Path) -> None:

@@ -5,15 +5,7 @@ Kills in the middle of a prefill, of a decode, of a transfer and of a hybrid are
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
-
-import kvlab
-from kvlab.workloads import build
 
 TEXT = "Keys and values of a prefix are the same for every question that follows it. " * 3
 
@@ -52,15 +44,6 @@ def test_after_a_transfer_that_left_no_other_copy_it_is_made_again(frames_lab: A
     faults.wait_for_all(frames_lab)
 
 
-def test_a_mapper_keeps_what_the_maker_took_with_it(lab: Any, cold: Any, faults: Any) -> None:
-    state = lab.materialize(TEXT + "mapped", worker="worker-0").transfer("worker-1", keep=True)
-    faults.kill_and_see(lab, "worker-0")
-    answer = state.resume(" so", max_new_tokens=4)
-    cold.require_right(lab, answer)
-    assert (answer.how, answer.n_reused) == ("in place", state.n_tokens)
-    faults.wait_for_all(lab)
-
-
 def test_the_edge_says_what_was_planned_what_was_done_and_why(
     frames_lab: Any, faults: Any, three_agents: Any, answers: Any, edges: Any
 ) -> None:
@@ -82,57 +65,3 @@ def test_the_edge_says_what_was_planned_what_was_done_and_why(
         assert "worker-0" in edge["because"]
         assert edge["because"].startswith("planned in place")
     faults.wait_for_all(frames_lab)
-
-
-N_POINTS = 20
-
-
-@pytest.fixture(scope="module")
-def many_workers(make_lab: Callable[..., Any]) -> Iterator[Any]:
-    """Three, so that two go on while one comes back. Prefills in small pieces have many moments to be killed in."""
-    with make_lab(workers=3, prefill_chunk=8, kv_budget="64 MiB", namespace="points") as made:
-        yield made
-
-
-@pytest.mark.timeout(300)
-def test_twenty_random_moments(many_workers: Any, faults: Any, random_kill: Any, answers: Any) -> None:
-    """Answers are those of the run in which nobody died. Which moments and which workers is drawn from a seed."""
-    flows = [build(name, TEXT, max_new_tokens=6) for name in ("tree", "debate")]
-    drawn = random.Random(20)
-    undisturbed, n_events = [], []
-    for flow in flows:
-        run = many_workers.run(flow).wait()
-        undisturbed.append(answers(run))
-        n_events.append(sum(bool(event["action"]) for event in run.events.to_pylist()))
-    hit: list[str] = []
-    for number in range(N_POINTS):
-        which = number % len(flows)
-        # Two are left then, or one: a worker is killed also while another one comes back.
-        faults.wait_for(lambda: len(faults.up(many_workers)) >= 2)
-        kill = random_kill(many_workers, drawn.randrange(1, n_events[which] * 3 // 4), drawn)
-        run = many_workers.run(flows[which])
-        run.wait()
-        kill.over()
-        hit.append(kill.where)
-        assert answers(run) == undisturbed[which], f"point {number}: {kill.victim} killed at {kill.where}"
-    assert len(set(hit)) > N_POINTS // 3, hit  # the moments are not all alike
-
-
-@pytest.mark.slow
-@pytest.mark.model
-@pytest.mark.timeout(600)
-def test_three_random_moments_on_smollm2(
-    make_lab: Any, smollm2: Path, faults: Any, random_kill: Any, answers: Any
-) -> None:
-    flow = build("chain", kvlab.sample_text()[:1500], max_new_tokens=12)
-    drawn = random.Random(3)
-    with make_lab(model=str(smollm2), prefill_chunk=64, kv_budget="1 GiB", namespace="points") as lab:
-        whole = lab.run(flow).wait()
-        undisturbed = answers(whole)
-        n_events = sum(bool(event["action"]) for event in whole.events.to_pylist())
-        for number in range(3):
-            faults.wait_for_all(lab)
-            kill = random_kill(lab, drawn.randrange(1, n_events * 3 // 4), drawn)
-            run = lab.run(flow).wait()
-            kill.over()
-            assert answers(run) == undisturbed, f"point {number}: {kill.victim} killed at {kill.where}"
