@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,8 @@ def _cut(
 def logits_after(bench: Workbench, record: StateRecord | None, ids: bytes) -> Any:
     """fp32 logits ``[vocabulary]`` after feeding ``ids`` on a state (None: from the root); nothing is kept."""
     worker = bench.pick_worker(record)
-    with bench.using(record, worker) if record is not None else nullcontext([]) as past:
+    with ExitStack() as held:
+        past = held.enter_context(bench.using(record, worker)) if record is not None else []
         order = bench.order("logits", "logits", ("",), ("logits",), (Branch(ids, Sampling(0)),), worker)
         future = bench.core.client.submit(
             tasks.next_logits, order, *past, pure=False, resources=MODEL_WORK, **bench.where(worker)
