@@ -85,14 +85,20 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("workload", metavar="NAME|FILE", help="`kvlab workloads` lists names; a file is .py or .yaml")
     _add_lab_arguments(run)
     run.add_argument(
-        "--set", action=_Set, default={}, metavar="NAME=N", dest="parameters", help="a parameter of a workload"
+        "--set", action=_Set, default={}, metavar="NAME=VALUE", dest="parameters", help="a parameter of a workload"
     )
     run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
     run.set_defaults(command=_run)
 
-    listed = commands.add_parser("workloads", help="list the named workloads, or print one as YAML")
+    listed = commands.add_parser("workloads", help="list the named workloads, or print or draw one")
     listed.add_argument(
-        "workload", nargs="?", metavar="NAME", help="print this one as YAML, ready to be changed and run"
+        "workload", nargs="?", metavar="NAME|FILE", help="print this one as YAML, ready to be changed and run"
+    )
+    listed.add_argument("--context", type=Path, metavar="FILE", help="text that the agents share (default: a sample)")
+    listed.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw it instead")
+    listed.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer counts (default: %(default)s)")
+    listed.add_argument(
+        "--set", action=_Set, default={}, metavar="NAME=VALUE", dest="parameters", help="a parameter of the workload"
     )
     listed.set_defaults(command=_workloads)
 
@@ -129,15 +135,17 @@ def _add_lab_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Set(argparse.Action):
-    """``--set agents=6``, as often as there are parameters."""
+    """``--set agents=6``, as often as there are parameters; what is no whole number is a text."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        name, _, number = str(values).partition("=")
+        name, _, value = str(values).partition("=")
+        if not (name and value):
+            parser.error(f"{option_string} {values}: wants NAME=VALUE, such as agents=6")
         try:
-            before = getattr(namespace, self.dest)
-            setattr(namespace, self.dest, {**before, name: int(number)})
+            chosen: int | str = int(value)
         except ValueError:
-            parser.error(f"{option_string} {values}: wants NAME=N with a whole number, such as agents=6")
+            chosen = value
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest), name: chosen})
 
 
 def _positive(text: str) -> int:
@@ -212,6 +220,8 @@ def _add_worker_command(commands: Any) -> None:
     worker.add_argument("--same-host", choices=("map", "frames"), default="map", help="how states cross this host")
     worker.add_argument("--link-rate", metavar="RATE", help="pace frames to each other worker, e.g. '120 Mbit/s'")
     worker.add_argument("--link-latency", metavar="TIME", help="of a paced link, e.g. '2 ms'")
+    for flag, what in (("ca-file", "authority of a tls:// scheduler"), ("cert", "certificate"), ("key", "its key")):
+        worker.add_argument(f"--tls-{flag}", type=Path, metavar="FILE", help=f"{what}, in PEM")
     worker.add_argument("--local-directory", metavar="DIR", help="for what Dask writes to disk")
     worker.add_argument("--watch-stdin", action="store_true", help="end when standard input is closed")
     worker.set_defaults(command=_worker)
@@ -241,14 +251,23 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def _workloads(chosen: argparse.Namespace) -> None:
-    from kvlab.workloads import NAMES, build, parameters_of, told
+    from kvlab.workloads import NAMES, parameters_of, told
+    from kvlab.workloads.demo import workflow_named
 
-    if chosen.workload is not None:
-        print(build(chosen.workload).to_yaml(), end="")
+    if chosen.workload is not None and chosen.picture is not None:
+        from kvlab.workloads.picture import write_picture
+
+        workflow = workflow_named(chosen.workload, _require_file(chosen.context), chosen.parameters)
+        print(write_picture(workflow, chosen.picture, chosen.model))
         return
+    if chosen.workload is not None:
+        print(workflow_named(chosen.workload, _require_file(chosen.context), chosen.parameters).to_yaml(), end="")
+        return
+    if chosen.picture or chosen.parameters or chosen.context:
+        raise InvalidInput("these options are for one workload", hint="kvlab workloads NAME --picture FILE.svg")
     for name in NAMES:
         settings = "  ".join(f"{parameter}={default}" for parameter, default in parameters_of(name).items())
-        print(f"{name:<12}{told(name)}\n{'':<12}{settings}")
+        print(f"{name:<16}{told(name)}\n{'':<16}{settings}")
 
 
 def _inspect(chosen: argparse.Namespace) -> None:
@@ -369,6 +388,7 @@ def _bench_inspector(chosen: argparse.Namespace) -> None:
 
 def _worker(chosen: argparse.Namespace) -> int:
     from kvlab.engine.models import resolve
+    from kvlab.runtime.certificates import Certificates
     from kvlab.runtime.engines import ModelSpec
     from kvlab.runtime.worker_process import main as serve
     from kvlab.transport.link_pace import parse_pace
@@ -376,6 +396,9 @@ def _worker(chosen: argparse.Namespace) -> int:
     pace = parse_pace(chosen.link_rate, chosen.link_latency)
     if pace is not None and chosen.same_host != "frames":
         raise InvalidInput("--link-rate paces frames, and this worker maps", hint="add --same-host frames")
+    tls = (chosen.tls_ca_file, chosen.tls_cert, chosen.tls_key)
+    if any(tls) and not all(tls):
+        raise InvalidInput("TLS needs three files", hint="--tls-ca-file, --tls-cert and --tls-key go together")
     folder = chosen.model_path or str(resolve(chosen.model))
     model = ModelSpec(chosen.model, folder, chosen.device, chosen.dtype)
     return serve(
@@ -386,6 +409,7 @@ def _worker(chosen: argparse.Namespace) -> int:
         pace=pace,
         local_directory=chosen.local_directory,
         watch_stdin=chosen.watch_stdin,
+        certificates=Certificates(*tls) if all(tls) else None,
     )
 
 

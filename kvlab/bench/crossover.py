@@ -197,7 +197,8 @@ def metrics_of(cells: Sequence[Cell]) -> dict[str, Metric]:
 def _break_even(model: str, n_tokens: int, say: Say) -> float:
     """The rate at which ``n_tokens`` tokens arrive just when they would be computed, in bit/s, freshly calibrated."""
     say("calibrating")
-    with Lab(model=model, workers=2, same_host="frames", calibrate=True, progress=Progress("nothing")) as lab:
+    quiet = Progress("nothing")
+    with Lab(model=model, workers=2, same_host="frames", security=False, calibrate=True, progress=quiet) as lab:
         return 8 * lab.core.cost.break_even_bytes_per_second(n_tokens, lab.core.config.bytes_per_token)
 
 

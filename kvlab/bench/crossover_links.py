@@ -123,6 +123,7 @@ def paced(model: str, rate_bits: float | None) -> Iterator[Link]:
         workers=2,
         same_host="frames",
         kv_budget=KV_BUDGET,
+        security=False,  # what is asked is what the link takes
         link_rate=rate_bits,
         link_latency=LATENCY_SECONDS if rate_bits is not None else None,
         progress=_QUIET,

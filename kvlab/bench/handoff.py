@@ -256,7 +256,8 @@ def run(
     metrics: Metrics = {}
     parts: dict[SameHost, Callable[[Lab, Sizes, int], Metrics]] = {"map": mapping, "frames": frames}
     for same_host, measure in parts.items():
-        with Lab(model=model, workers=2, same_host=same_host, progress=progress) as lab:
+        # A raw stream is not encrypted either.
+        with Lab(model=model, workers=2, same_host=same_host, security=False, progress=progress) as lab:
             with progress.task(f"Handing over {sizes.state / 1e6:.0f} MB, {same_host}, {rounds} rounds"):
                 metrics |= measure(lab, sizes, rounds)
             name, dtype = lab.core.model.name, lab.core.config.dtype

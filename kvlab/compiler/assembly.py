@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvlab.compiler.context_use import LostContext
-from kvlab.compiler.graph import DataEdge, Known, Node, OutputOf, Piece, StateEdge
+from kvlab.compiler.graph import Call, DataEdge, Known, Node, OutputOf, Piece, StateEdge, flat
 from kvlab.compiler.lengths import Lengths
-from kvlab.compiler.prompts import Path
+from kvlab.compiler.prompts import Path, Spoken
 from kvlab.compiler.shared_prefixes import SharedPrefix, shared_prefixes
 from kvlab.compiler.symbols import Symbols, cut
 from kvlab.compiler.turns import Turn
+from kvlab.state.compatibility import differences, told
 from kvlab.state.identity import Sampling
+from kvlab.workflow.definitions import AnswerPart, ContextDefinition, ContextPart, Part, ToolDefinition
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A shared prefix under its node id; ``before`` is the path of the state that all its members start from."""
 
+    model: str
     id: str
     prefix: SharedPrefix
     below: str | None
@@ -26,30 +29,42 @@ class Placed:
 
 
 def place_prefixes(
-    turns: Mapping[str, Turn], paths: Mapping[str, Path], lengths: Lengths, min_shared_tokens: int, symbols: Symbols
+    turns: Mapping[str, Turn],
+    paths: Mapping[str, Path],
+    lengths: Mapping[str, Lengths],
+    min_shared_tokens: int,
+    symbols: Symbols,
 ) -> list[Placed]:
-    """The shared prefixes of all turns, those that start from the root first, each under a unique id."""
-    starts: dict[str | None, list[str]] = {None: []}
+    """The shared prefixes of all turns, those that start from the root first, each under a unique id.
+
+    A turn that may be skipped shares none: nothing is computed for it before that is known.
+    """
+    starts: dict[tuple[str, str | None], list[str]] = {("", None): []}
     for turn in turns.values():
-        if turn.generates:
-            starts.setdefault(turn.continues, []).append(turn.name)
+        if turn.generates and turn.unless is None:
+            starts.setdefault((turn.model, turn.start), []).append(turn.name)
     placed: list[Placed] = []
     taken: dict[str, int] = {}
-    for start, names in starts.items():
+    for (model, start), names in starts.items():
         own = {name: paths[name].own for name in names}
         ids: list[str] = []
-        for prefix in shared_prefixes(own, lengths.at_most, min_shared_tokens, symbols):
+        for prefix in shared_prefixes(own, lengths[model].at_most, min_shared_tokens, symbols):
             kind = f"context:{prefix.context}" if prefix.context is not None else "prefix"
             taken[kind] = taken.get(kind, 0) + 1
             ids.append(
                 f"prefix:{taken[kind]}" if kind == "prefix" else kind if taken[kind] == 1 else f"{kind}#{taken[kind]}"
             )
             below = start if prefix.below is None else ids[prefix.below]
-            placed.append(Placed(ids[-1], prefix, below, paths[names[0]].before))
+            placed.append(Placed(model, ids[-1], prefix, below, paths[names[0]].before))
     return placed
 
 
-def nodes_of(turns: Mapping[str, Turn], paths: Mapping[str, Path], placed: Sequence[Placed]) -> tuple[Node, ...]:
+def nodes_of(
+    turns: Mapping[str, Turn],
+    contexts: Mapping[str, ContextDefinition],
+    paths: Mapping[str, Path],
+    placed: Sequence[Placed],
+) -> tuple[Node, ...]:
     """All nodes, each after those it waits for: a shared prefix comes just before the first turn that needs it."""
     by_id = {place.id: place for place in placed}
     deepest: dict[str, Placed] = {}
@@ -62,7 +77,10 @@ def nodes_of(turns: Mapping[str, Turn], paths: Mapping[str, Path], placed: Seque
         for place in _chain(under, by_id):
             if place.id not in nodes:
                 nodes[place.id] = _materialize(place, by_id)
-        nodes[turn.name] = _turn_node(turn, paths[turn.name], under)
+        tool = turn.tool
+        nodes[turn.name] = (
+            _turn_node(turn, paths[turn.name], under) if tool is None else _tool_node(turn, tool, turns, contexts)
+        )
     return tuple(nodes.values())
 
 
@@ -72,16 +90,26 @@ def data_edges_of(nodes: Sequence[Node]) -> tuple[DataEdge, ...]:
 
 
 def state_edges_of(
-    nodes: Sequence[Node], turns: Mapping[str, Turn], lengths: Lengths, lost: Sequence[LostContext]
+    nodes: Sequence[Node],
+    turns: Mapping[str, Turn],
+    lengths: Mapping[str, Lengths],
+    lost: Sequence[LostContext],
+    models: Mapping[str, Spoken],
 ) -> tuple[StateEdge, ...]:
     """E_s: the state each node starts from, and states it cannot use although it reads the same text."""
     by_id = {node.id: node for node in nodes}
     order = {node.id: index for index, node in enumerate(nodes)}
-    size = {node.id: lengths.state_at_most(node.id, node.full_pieces) for node in nodes}
+    size = {node.id: lengths[node.model].state_at_most(node.id, node.full_pieces) for node in nodes}
     edges: list[StateEdge] = []
     for node in nodes:
         if node.parent is not None:
             edges.append(StateEdge(node.parent, node.id, size[node.parent]))
+        parent = turns[node.id].continues if node.id in turns else None
+        if parent is not None and turns[parent].model != node.model:
+            mine, theirs = models[turns[parent].model], models[node.model]
+            found = differences(mine.identity, mine.config, theirs.identity, theirs.config)
+            refusal = f"{mine.identity.name}'s state cannot be used by {theirs.identity.name}: {told(found)}"
+            edges.append(StateEdge(parent, node.id, size[parent], refusal, tuple(found)))
         given_up: dict[str, StateEdge] = {}
         if node.kind == "merge":
             turn = turns[node.id]
@@ -90,7 +118,8 @@ def state_edges_of(
                 if not turn.generates
                 else "K/V of different continuations cannot be joined exactly; its text is read"
             )
-            edges += [StateEdge(name, node.id, size[name], because) for name in turn.branches if name != node.parent]
+            told_of = {edge.source for edge in edges if edge.target == node.id}
+            edges += [StateEdge(name, node.id, size[name], because) for name in turn.branches if name not in told_of]
         for loss in lost:
             source = _context_node(by_id[loss.served], loss.context, by_id) if loss.agent == node.id else None
             if source is not None and source != node.parent and order[source] < order[node.id]:
@@ -100,10 +129,10 @@ def state_edges_of(
 
 
 def siblings_of(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
-    """Groups of two or more turns that start from one state and become ready together."""
+    """Groups of two or more turns that start from one state and become ready together; none that may be skipped."""
     groups: dict[tuple[str, frozenset[str]], list[str]] = {}
     for node in nodes:
-        if node.kind == "resume" and node.parent is not None:
+        if node.kind == "resume" and node.parent is not None and node.unless is None:
             groups.setdefault((node.parent, frozenset(node.waits_for)), []).append(node.id)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
@@ -129,7 +158,8 @@ def _materialize(place: Placed, by_id: Mapping[str, Placed]) -> Node:
         pieces=pieces,
         full_pieces=place.before + prefix.pieces,
         sampling=Sampling(0, branch=place.id),
-        data_parents=tuple(dict.fromkeys(piece.agent for piece in pieces if isinstance(piece, OutputOf))),
+        data_parents=tuple(dict.fromkeys(piece.agent for piece in flat(pieces) if isinstance(piece, OutputOf))),
+        model=place.model,
     )
 
 
@@ -142,11 +172,35 @@ def _turn_node(turn: Turn, path: Path, under: Placed | None) -> Node:
         id=turn.name,
         kind="merge" if turn.branches else "resume",
         lane=turn.name,
-        parent=under.id if under is not None else turn.continues,
+        parent=under.id if under is not None else turn.start,
         pieces=cut(path.own, under.prefix.depth)[1] if under is not None else path.own,
         full_pieces=path.full,
         sampling=sampling,
-        data_parents=tuple(dict.fromkeys(piece.agent for piece in path.own if isinstance(piece, OutputOf))),
+        data_parents=tuple(dict.fromkeys(piece.agent for piece in flat(path.own) if isinstance(piece, OutputOf))),
+        unless=turn.unless,
+        model=turn.model,
+    )
+
+
+def _tool_node(
+    turn: Turn, tool: ToolDefinition, turns: Mapping[str, Turn], contexts: Mapping[str, ContextDefinition]
+) -> Node:
+    def given(part: Part) -> str | OutputOf:
+        if isinstance(part, AnswerPart):
+            return OutputOf(turns[part.agent].speaker)
+        return contexts[part.context].text if isinstance(part, ContextPart) else part.text
+
+    call = Call(tool.call, tuple(map(given, turn.parts)), tool.pause_seconds, tool.hold_seconds, tool.max_tokens)
+    return Node(
+        id=turn.name,
+        kind="tool",
+        lane=turn.name,
+        parent=None,
+        pieces=(),
+        full_pieces=(),
+        sampling=Sampling(0, branch=turn.name),
+        data_parents=tuple(dict.fromkeys(one.agent for one in call.given if isinstance(one, OutputOf))),
+        tool=call,
     )
 
 

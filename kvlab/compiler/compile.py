@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kvlab.compiler.assembly import data_edges_of, nodes_of, place_prefixes, siblings_of, state_edges_of
-from kvlab.compiler.context_use import lost_contexts, unused_contexts
+from kvlab.compiler.context_use import LostContext, lost_contexts, unused_contexts
 from kvlab.compiler.graph import Graph
 from kvlab.compiler.lengths import Lengths, check_lengths
-from kvlab.compiler.prompts import PromptTokenizer, paths_of
+from kvlab.compiler.prompts import PromptTokenizer, Spoken, paths_of
 from kvlab.compiler.symbols import Symbols
 from kvlab.compiler.turns import turns_of
 from kvlab.errors import GraphError, InvalidInput
@@ -23,6 +26,7 @@ def compile_workflow(
     min_shared_tokens: int = MIN_SHARED_TOKENS,
     max_positions: int,
     model: str | None = None,
+    models: Mapping[str, Spoken] = MappingProxyType({}),
 ) -> Graph:
     """G_s = (V, E_d, E_s) of ``wf``. Changes nothing.
 
@@ -39,7 +43,9 @@ def compile_workflow(
     max_positions
         Tokens the model has positions for.
     model
-        Name of the lab's model: what an agent's ``model=`` may be.
+        Name of the lab's own model.
+    models
+        What an agent's ``model=`` may be, the lab's own included, where it has more than that one.
 
     Raises
     ------
@@ -54,32 +60,42 @@ def compile_workflow(
         raise InvalidInput(f"min_shared_tokens= must be at least 1, not {min_shared_tokens}")
     if not wf.agents:
         raise GraphError(f"workflow {wf.name!r} has no agents", hint='add one: wf.agent("name", "prompt")')
-    _require_model(wf, model)
-    turns = turns_of(wf.contexts, wf.agents)
-    paths = paths_of(turns, wf.contexts, tokenizer)
-    lengths, symbols = Lengths(turns, tokenizer), Symbols()
-    warnings = check_lengths(turns, paths, lengths, max_positions)
-    lost = lost_contexts(turns, paths, symbols, min_shared_tokens)
-    warnings += [loss.warning for loss in lost] + unused_contexts(wf.contexts, paths)
-    nodes = nodes_of(turns, paths, place_prefixes(turns, paths, lengths, min_shared_tokens, symbols))
+    _require_model(wf, model, models)
+    # One model may have several names, the lab's own too.
+    known = {name: "" if one.identity.name == model else one.identity.name for name, one in models.items()}
+    turns = turns_of(wf.contexts, wf.agents, known if model is None else {**known, model: ""})
+    spoken = {"": (tokenizer, max_positions)} | {
+        known[name]: (one.tokenizer, one.max_positions) for name, one in models.items() if known[name]
+    }
+    paths = paths_of(turns, wf.contexts, {name: tokens for name, (tokens, _) in spoken.items()})
+    lengths = {name: Lengths(turns, tokens, name) for name, (tokens, _) in spoken.items()}
+    warnings: list[str] = []
+    lost: list[LostContext] = []
+    symbols = Symbols()
+    for name, (_, positions) in spoken.items():
+        mine = {turn.name: turn for turn in turns.values() if turn.model == name}
+        warnings += check_lengths(mine, paths, lengths[name], positions)
+        lost += lost_contexts(mine, {turn: paths[turn] for turn in mine}, symbols, min_shared_tokens)
+    warnings += [loss.warning for loss in lost] + unused_contexts(wf.contexts, turns)
+    nodes = nodes_of(turns, wf.contexts, paths, place_prefixes(turns, paths, lengths, min_shared_tokens, symbols))
     return Graph(
         name=wf.name,
         nodes=nodes,
         data_edges=data_edges_of(nodes),
-        state_edges=state_edges_of(nodes, turns, lengths, lost),
+        state_edges=state_edges_of(nodes, turns, lengths, lost, {known[name]: one for name, one in models.items()}),
         siblings=siblings_of(nodes),
         warnings=tuple(warnings),
     )
 
 
-def _require_model(wf: Workflow, model: str | None) -> None:
+def _require_model(wf: Workflow, model: str | None, models: Mapping[str, Spoken]) -> None:
     for definition in wf.agents.values():
         wanted = definition.generation.model if definition.generation else None
-        if wanted is not None and wanted != model:
+        if wanted is not None and wanted != model and wanted not in models:
+            known = ", ".join(map(repr, dict.fromkeys([*([model] if model else []), *models]))) or "its own"
             raise GraphError(
-                f"agent {definition.name!r} asks for model {wanted!r}, and a lab runs one model, "
-                + (f"here {model!r}" if model else "its own"),
-                hint="leave model= out, or make a lab with that model",
+                f"agent {definition.name!r} asks for model {wanted!r}, and this lab has {known}",
+                hint=f"lab.add_model({wanted!r}) loads it beside the lab's own; or leave model= out",
                 agent=definition.name,
                 model=wanted,
             )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kvlab.compiler.graph import Known, Piece
+from kvlab.compiler.graph import Known, Piece, flat
 from kvlab.compiler.prompts import CONTEXT_SOURCE, Path
 from kvlab.compiler.symbols import Symbols
 from kvlab.compiler.turns import Turn
 from kvlab.state.tokens import n_ids
+from kvlab.workflow.definitions import ContextPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ def lost_contexts(
     return lost
 
 
-def unused_contexts(contexts: Mapping[str, object], paths: Mapping[str, Path]) -> list[str]:
-    """Warnings for contexts that no agent reads."""
-    read = {_context(piece) for path in paths.values() for piece in path.own}
+def unused_contexts(contexts: Mapping[str, object], turns: Mapping[str, Turn]) -> list[str]:
+    """Warnings for contexts that no agent and no tool reads."""
+    read = {part.context for turn in turns.values() for part in turn.parts if isinstance(part, ContextPart)}
     return [f"context {name!r} is not read by any agent" for name in contexts if name not in read]
 
 
@@ -79,7 +80,7 @@ def _uses(paths: Mapping[str, Path], symbols: Symbols) -> Iterator[tuple[str, _U
 
 
 def _reason(turn: Turn, path: Path, context: str, use: _Use, usual: Turn) -> tuple[str, str]:
-    if any(_context(piece) == context for piece in (*path.before, *path.own[: use.index])):
+    if any(_context(piece) == context for piece in flat((*path.before, *path.own[: use.index]))):
         return "it is already in that conversation", "leave it out there"
     if turn.continues is not None:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +12,7 @@ from kvlab.state.tokens import n_ids
 if TYPE_CHECKING:
     from kvlab.cost.forecast import Forecast
 
-NodeKind = Literal["materialize", "resume", "merge"]
+NodeKind = Literal["materialize", "resume", "merge", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,53 @@ class EndOfTurn:
     agent: str
 
 
-Piece = Known | OutputOf | RawOutputOf | EndOfTurn
+@dataclass(frozen=True, slots=True)
+class TurnOf:
+    """All that the turn of ``agent`` put into its conversation, its answer but for the last id included.
+
+    Stands where that turn may be skipped: then it is nothing.
+    """
+
+    agent: str
+    pieces: tuple[Piece, ...]
+
+
+Piece = Known | OutputOf | RawOutputOf | EndOfTurn | TurnOf
 """The ids a piece stands for are given by :func:`kvlab.compiler.resolve.resolve`."""
+
+
+def flat(pieces: Iterable[Piece]) -> Iterator[Known | OutputOf | RawOutputOf | EndOfTurn]:
+    """``pieces`` as if no turn were skipped."""
+    for piece in pieces:
+        if isinstance(piece, TurnOf):
+            yield from flat(piece.pieces)
+        else:
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """A node is skipped if what ``agent`` said contains ``text``. It then stands for ``instead``, which it continues."""
+
+    agent: str
+    text: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a tool does: see :class:`kvlab.workflow.definitions.ToolDefinition`. ``given`` are texts, or whose text."""
+
+    call: str | Callable[..., str]
+    given: tuple[str | OutputOf, ...]
+    pause_seconds: float
+    hold_seconds: float
+    max_tokens: int
+
+    @property
+    def name(self) -> str:
+        """Of what is called."""
+        return self.call if isinstance(self.call, str) else getattr(self.call, "__name__", "a function")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +104,8 @@ class Node:
     kind
         ``materialize`` prefills a shared prefix, ``resume`` is an agent's turn, ``merge`` makes one conversation of
         branches: a summary is a turn like an agent's; a prefix merge feeds no pieces, draws no tokens
-        (``sampling.max_new_tokens`` 0), and its state is its parent's, unfed token included.
+        (``sampling.max_new_tokens`` 0), and its state is its parent's, unfed token included. ``tool`` calls a function:
+        it has neither pieces nor a state.
     lane
         The agent (or context) whose lane it is drawn in.
     parent
@@ -69,6 +116,12 @@ class Node:
         What the whole path says, from the root: what textflow prefills.
     data_parents
         Ids of nodes whose generated text its own turn reads, also where that text lies in a shared prefix.
+    unless
+        When it is skipped: then its state, its output and its text are those of the turn that it continues.
+    tool
+        What a tool calls.
+    model
+        Name of the model that it is for; empty for the lab's own.
     """
 
     id: str
@@ -79,6 +132,9 @@ class Node:
     full_pieces: tuple[Piece, ...]
     sampling: Sampling
     data_parents: tuple[str, ...] = ()
+    unless: Unless | None = None
+    tool: Call | None = None
+    model: str = ""
 
     @property
     def known_tokens(self) -> int:
@@ -88,12 +144,19 @@ class Node:
     @property
     def waits_for(self) -> tuple[str, ...]:
         """Ids of all nodes that must have run before this one."""
-        return tuple(dict.fromkeys(([self.parent] if self.parent else []) + list(self.data_parents)))
+        return tuple(
+            dict.fromkeys(([self.parent] if self.parent else []) + [*self.data_parents, *self._condition_parents])
+        )
 
     @property
     def text_parents(self) -> tuple[str, ...]:
         """Ids of all nodes whose output is somewhere in its path: what textflow, which has no states, waits for."""
-        return tuple(dict.fromkeys(piece.agent for piece in self.full_pieces if not isinstance(piece, Known)))
+        said = [piece.agent for piece in self.full_pieces if not isinstance(piece, Known)]
+        return tuple(dict.fromkeys([*said, *self.data_parents, *self._condition_parents]))
+
+    @property
+    def _condition_parents(self) -> tuple[str, ...]:
+        return (self.unless.agent,) if self.unless is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +173,14 @@ class StateEdge:
 
     ``n_tokens`` counts the tokens of that state as far as they are known before the run: at most so many, with every
     agent generating all of its ``max_new_tokens``. Where ``recompute_because`` is set, it counts what is lost.
+    ``fields`` are those of M and Θ in which the two models differ, where they are not one.
     """
 
     source: str
     target: str
     n_tokens: int
     recompute_because: str | None = None
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kvlab.compiler.graph import Known, OutputOf, Piece, RawOutputOf
+from kvlab.compiler.graph import Known, OutputOf, Piece, RawOutputOf, TurnOf
 from kvlab.compiler.prompts import Path, PromptTokenizer
 from kvlab.compiler.turns import Turn
 from kvlab.errors import ContextTooLong
 from kvlab.state.tokens import n_ids
 
+RETOLD = 2
+"""What one model said in so many tokens another one reads in at most this many times as many: no law, but for text seldom
+more, since vocabularies of language models cut it about as finely."""
+
 
 class Lengths:
-    """Bounds on the tokens of pieces, before any output is known."""
+    """Bounds on the tokens of pieces for one model, before any output is known."""
 
-    def __init__(self, turns: Mapping[str, Turn], tokenizer: PromptTokenizer) -> None:
-        self._limits = {name: turn.generation.max_new_tokens if turn.generation else 0 for name, turn in turns.items()}
+    def __init__(self, turns: Mapping[str, Turn], tokenizer: PromptTokenizer, model: str = "") -> None:
+        self._retold = {name for name, turn in turns.items() if turn.model != model}
+        self._limits = {name: turn.max_tokens for name, turn in turns.items()}
         self._closing = n_ids(tokenizer.close_answer())
 
     def at_least(self, pieces: Iterable[Piece]) -> int:
-        """Tokens of ``pieces`` if every agent stops at once."""
+        """Tokens of ``pieces`` if every agent stops at once, and all are skipped that may be."""
         return sum(self._bounds(piece)[0] for piece in pieces)
 
     def at_most(self, pieces: Iterable[Piece]) -> int:
@@ -33,9 +38,11 @@ class Lengths:
     def _bounds(self, piece: Piece) -> tuple[int, int]:
         if isinstance(piece, Known):
             return n_ids(piece.ids), n_ids(piece.ids)
+        if isinstance(piece, TurnOf):
+            return 0, self.at_most(piece.pieces)
         limit = self._limits[piece.agent]
         if isinstance(piece, OutputOf):
-            return 0, limit
+            return 0, limit * RETOLD if piece.agent in self._retold else limit
         if isinstance(piece, RawOutputOf):
             return 0, limit - 1
         return max(1, self._closing), 1 + self._closing

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvlab.compiler.graph import EndOfTurn, Known, OutputOf, Piece, RawOutputOf
+from kvlab.compiler.graph import EndOfTurn, Known, OutputOf, Piece, RawOutputOf, TurnOf
 from kvlab.compiler.turns import Turn
 from kvlab.errors import GraphError, KVLabError
+from kvlab.state.identity import KVConfig, ModelIdentity
 from kvlab.workflow.definitions import AnswerPart, ContextDefinition, ContextPart, Part
 
 CONTEXT_SOURCE = "context:"
@@ -64,16 +65,26 @@ class PromptTokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Spoken:
+    """A model as the compiler knows it: how it reads texts, how far, and whose states its own are like."""
+
+    tokenizer: PromptTokenizer
+    max_positions: int
+    identity: ModelIdentity
+    config: KVConfig
+
+
+@dataclass(frozen=True, slots=True)
 class Path:
     """The pieces of one turn.
 
     Attributes
     ----------
     before
-        From the root to where this turn starts, with K/V in the state it starts from: nothing, or all of the parent's
-        path and what the parent generated but for its last token.
+        From the root to where this turn starts, with K/V in the state it starts from: nothing, or all of the path of
+        :attr:`Turn.start` and what that one generated but for its last token.
     own
-        What this turn feeds on top.
+        What this turn feeds on top; what other models said in its conversation since then comes first, as text.
     """
 
     before: tuple[Piece, ...]
@@ -86,55 +97,114 @@ class Path:
 
 
 def paths_of(
-    turns: Mapping[str, Turn], contexts: Mapping[str, ContextDefinition], tokenizer: PromptTokenizer
+    turns: Mapping[str, Turn],
+    contexts: Mapping[str, ContextDefinition],
+    tokenizers: Mapping[str, PromptTokenizer],
 ) -> dict[str, Path]:
-    """The path of every turn; ``turns`` are in an order in which they can run. Each text is tokenized once.
+    """The path of every turn; ``turns`` are in an order in which they can run. Each text is tokenized once a model.
+
+    A turn's path is written for its own model. What another model said before it in its conversation stands there as text.
+
+    Parameters
+    ----------
+    tokenizers
+        By the names of :attr:`Turn.model`.
 
     Raises
     ------
     GraphError
         Naming the agent, where the tokenizer refuses a text or the chat template has no place for it.
     """
-    known: dict[str, bytes] = {}
-
-    def text(content: str) -> bytes:
-        if content not in known:
-            known[content] = tokenizer.text_ids(content)
-        return known[content]
-
-    def piece(part: Part) -> Piece:
-        if isinstance(part, AnswerPart):
-            return OutputOf(turns[part.agent].speaker)
-        if isinstance(part, ContextPart):
-            return Known(text(contexts[part.context].text), CONTEXT_SOURCE + part.context)
-        return Known(text(part.text), "text")
-
     paths: dict[str, Path] = {}
-    for turn in turns.values():
-        if turn.continues is None:
-            before: tuple[Piece, ...] = ()
-            opening: tuple[Piece, ...] = ()
-        else:
-            parent = turns[turn.continues]
-            before = paths[parent.name].full
-            if parent.generates:
-                before += (RawOutputOf(parent.name),)
-            opening = (EndOfTurn(parent.speaker),)
+    for model in dict.fromkeys(turn.model for turn in turns.values()):
+        script = _Script(model, turns, contexts, tokenizers[model])
+        for turn in turns.values():
+            if turn.model == model:
+                paths[turn.name] = script.path_of(turn)
+    return {name: paths[name] for name in turns}
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A turn in the script of one model: from the root to the state it starts from, what others said since, itself."""
+
+    before: tuple[Piece, ...]
+    lead: tuple[Piece, ...]
+    own: tuple[Piece, ...]
+
+
+class _Script:
+    """Conversations as one model reads them."""
+
+    def __init__(
+        self,
+        model: str,
+        turns: Mapping[str, Turn],
+        contexts: Mapping[str, ContextDefinition],
+        tokenizer: PromptTokenizer,
+    ) -> None:
+        self._model, self._turns, self._contexts, self._tokenizer = model, turns, contexts, tokenizer
+        self._known: dict[str, bytes] = {}
+        self._written: dict[str, _Written] = {}
+
+    def path_of(self, turn: Turn) -> Path:
+        unwritten: list[Turn] = []
+        current: Turn | None = turn
+        while current is not None and current.name not in self._written:
+            unwritten.append(current)
+            current = self._turns[current.continues] if current.continues is not None else None
+        for one in reversed(unwritten):
+            self._written[one.name] = self._write(one)
+        written = self._written[turn.name]
+        return Path(written.before, written.lead + written.own)
+
+    def _write(self, turn: Turn) -> _Written:
+        before: tuple[Piece, ...] = ()
+        lead: tuple[Piece, ...] = ()
+        if turn.continues is not None:
+            parent = self._turns[turn.continues]
+            above = self._written[parent.name]
+            if parent.model == self._model:
+                before = above.before + above.lead + self._left_by(parent, RawOutputOf(parent.name))
+            else:
+                before, lead = above.before, above.lead + self._left_by(parent, OutputOf(parent.name))
+        return _Written(before, lead, self._said_in(turn) if turn.generates else ())
+
+    def _left_by(self, turn: Turn, answer: Piece) -> tuple[Piece, ...]:
+        """What a turn adds to its conversation."""
+        if not turn.generates:
+            return ()
+        said = (*self._written[turn.name].own, answer)
+        return (TurnOf(turn.name, said),) if turn.unless is not None else said
+
+    def _said_in(self, turn: Turn) -> tuple[Piece, ...]:
+        tokenizer = self._tokenizer
         own: list[Piece] = []
-        if turn.generates:
-            try:
-                header = (
-                    tokenizer.open_conversation(turn.role) if turn.continues is None else tokenizer.open_next_user()
-                )
-                own = [*opening, Known(header)]
-                for index, part in enumerate(turn.parts):
-                    if index:
-                        own.append(Known(tokenizer.separator))
-                    own.append(piece(part))
-                own.append(Known(tokenizer.close_user()))
-            except KVLabError as refusal:
-                raise GraphError(
-                    f"agent {turn.name!r}: {refusal.message}", hint=refusal.hint, agent=turn.name
-                ) from refusal
-        paths[turn.name] = Path(before, tuple(own))
-    return paths
+        try:
+            if turn.continues is None:
+                own.append(Known(tokenizer.open_conversation(turn.role)))
+            else:
+                parent = self._turns[turn.continues]
+                same = parent.model == self._model
+                own.append(EndOfTurn(parent.speaker) if same else Known(tokenizer.close_answer()))
+                own.append(Known(tokenizer.open_next_user()))
+            for index, part in enumerate(turn.parts):
+                if index:
+                    own.append(Known(tokenizer.separator))
+                own.append(self._piece(part))
+            own.append(Known(tokenizer.close_user()))
+        except KVLabError as refusal:
+            raise GraphError(f"agent {turn.name!r}: {refusal.message}", hint=refusal.hint, agent=turn.name) from refusal
+        return tuple(own)
+
+    def _piece(self, part: Part) -> Piece:
+        if isinstance(part, AnswerPart):
+            return OutputOf(self._turns[part.agent].speaker)
+        if isinstance(part, ContextPart):
+            return Known(self._text(self._contexts[part.context].text), CONTEXT_SOURCE + part.context)
+        return Known(self._text(part.text), "text")
+
+    def _text(self, content: str) -> bytes:
+        if content not in self._known:
+            self._known[content] = self._tokenizer.text_ids(content)
+        return self._known[content]

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from kvlab.compiler.graph import Known, Node, OutputOf, Piece, RawOutputOf
+from kvlab.compiler.graph import Known, Node, OutputOf, Piece, RawOutputOf, TurnOf
 from kvlab.compiler.prompts import PromptTokenizer
 from kvlab.errors import GraphError
 from kvlab.state.tokens import BYTES_PER_ID
 
 
-def resolve(pieces: Iterable[Piece], outputs: Mapping[str, bytes], tokenizer: PromptTokenizer) -> bytes:
+def resolve(
+    pieces: Iterable[Piece], outputs: Mapping[str, bytes], tokenizer: PromptTokenizer, skipped: Collection[str] = ()
+) -> bytes:
     """Packed ids of ``pieces``.
 
     Parameters
     ----------
     outputs
-        For each agent that has run, all ids it sampled, packed: the last one (which has no K/V) included.
+        For each agent that has run, all ids it sampled, packed: the last one (which has no K/V) included. For one that
+        was skipped, the output of the one it stands for.
+    skipped
+        Agents that did not run because their stop condition held.
 
     Raises
     ------
     GraphError
         Naming an agent whose output is needed and not in ``outputs``.
     """
-    return b"".join(_ids(piece, outputs, tokenizer) for piece in pieces)
+    return b"".join(_ids(piece, outputs, tokenizer, skipped) for piece in pieces)
 
 
-def state_ids(node: Node, outputs: Mapping[str, bytes], tokenizer: PromptTokenizer) -> bytes:
+def state_ids(
+    node: Node, outputs: Mapping[str, bytes], tokenizer: PromptTokenizer, skipped: Collection[str] = ()
+) -> bytes:
     """Packed ids of every token with K/V in the state that ``node`` leaves, from the root.
 
     ``outputs`` must have the node's own output, unless it generates nothing.
     """
+    if node.id in skipped:
+        return resolve(node.full_pieces[: -len(node.pieces)], outputs, tokenizer, skipped)
     generated = _output(node.id, outputs)[:-BYTES_PER_ID] if node.sampling.max_new_tokens else b""
-    return resolve(node.full_pieces, outputs, tokenizer) + generated
+    return resolve(node.full_pieces, outputs, tokenizer, skipped) + generated
 
 
-def _ids(piece: Piece, outputs: Mapping[str, bytes], tokenizer: PromptTokenizer) -> bytes:
+def _ids(piece: Piece, outputs: Mapping[str, bytes], tokenizer: PromptTokenizer, skipped: Collection[str]) -> bytes:
     if isinstance(piece, Known):
         return piece.ids
+    if isinstance(piece, TurnOf):
+        return b"" if piece.agent in skipped else resolve(piece.pieces, outputs, tokenizer, skipped)
     output = _output(piece.agent, outputs)
     if isinstance(piece, OutputOf):
         return tokenizer.without_control(output)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
+from kvlab.compiler.graph import Unless
 from kvlab.compiler.merges import summary_parts, tip_of_prefix_merge
 from kvlab.errors import GraphError
 from kvlab.workflow.definitions import (
@@ -16,6 +18,7 @@ from kvlab.workflow.definitions import (
     Generation,
     MergeDefinition,
     Part,
+    ToolDefinition,
 )
 
 
@@ -26,7 +29,7 @@ class Turn:
     Attributes
     ----------
     continues
-        Name of the turn on whose state it starts, or None.
+        Name of the turn whose conversation it goes on with, or None.
     parts
         What its user turn says; empty for a prefix merge.
     generation
@@ -35,6 +38,14 @@ class Turn:
         Names of what a merge merges.
     speaker
         Whose generated ids its text is: its own name, or for a prefix merge that of its longest branch.
+    unless
+        When it is skipped, by the name of who speaks; ``instead`` is the speaker of the turn that it continues.
+    tool
+        Set where it is no turn of a model but a call: ``parts`` are what it is given.
+    model
+        Name of its model; empty for the lab's own.
+    start
+        The turn on whose state it starts: the nearest one of its conversation that has the same model.
     """
 
     name: str
@@ -44,6 +55,17 @@ class Turn:
     generation: Generation | None
     branches: tuple[str, ...]
     speaker: str
+    unless: Unless | None = None
+    tool: ToolDefinition | None = None
+    model: str = ""
+    start: str | None = None
+
+    @property
+    def max_tokens(self) -> int:
+        """Most ids that its text has."""
+        if self.tool is not None:
+            return self.tool.max_tokens
+        return self.generation.max_new_tokens if self.generation is not None else 0
 
     @property
     def generates(self) -> bool:
@@ -56,13 +78,20 @@ class Turn:
         return tuple(dict.fromkeys(part.agent for part in self.parts if isinstance(part, AnswerPart)))
 
 
-def turns_of(contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition]) -> dict[str, Turn]:
+def turns_of(
+    contexts: Mapping[str, ContextDefinition],
+    agents: Mapping[str, Definition],
+    models: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Turn]:
     """Every agent's turn by name: each after all it depends on, else in the order of definition.
+
+    ``models`` has what :attr:`Turn.model` is for each name that an agent's ``model=`` may have.
 
     Raises
     ------
     GraphError
-        For a name that is not defined (any more) or agents that wait for each other; names them.
+        For a name that is not defined (any more), agents that wait for each other, or a turn that may be skipped on
+        another model than the one it would stand for; names them.
     MergeRefused
         For a prefix merge of branches that are not on one conversation.
     """
@@ -70,14 +99,41 @@ def turns_of(contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Def
         _require_names(definition, contexts, agents)
     turns: dict[str, Turn] = {}
     for name in _in_order({name: _needs(definition) for name, definition in agents.items()}):
-        turns[name] = _turn(agents[name], turns)
+        turns[name] = _with_model(_turn(agents[name], turns), turns, models)
     return turns
+
+
+def _with_model(turn: Turn, turns: Mapping[str, Turn], models: Mapping[str, str]) -> Turn:
+    if turn.tool is not None:
+        return turn
+    before = turns[turn.continues] if turn.continues is not None else None
+    if turn.generation is None:
+        model = before.model if before is not None else ""
+    else:
+        model = models[turn.generation.model] if turn.generation.model is not None else ""
+    if turn.unless is not None and before is not None and before.model != model:
+        raise GraphError(
+            f"agent {turn.name!r} may be skipped and would stand for {before.name!r}, which has another model",
+            hint=f"give both the same model=, or leave unless= of {turn.name!r} out",
+            agent=turn.name,
+        )
+    start = before
+    while start is not None and start.model != model:
+        start = turns[start.continues] if start.continues is not None else None
+    return replace(turn, model=model, start=start.name if start is not None else None)
 
 
 def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
     name = definition.name
+    if isinstance(definition, ToolDefinition):
+        return Turn(name, None, None, definition.parts, None, (), name, tool=definition)
     if isinstance(definition, AgentDefinition):
-        return Turn(name, definition.continues, definition.role, definition.parts, definition.generation, (), name)
+        stop = definition.unless
+        unless = None
+        if stop is not None and definition.continues is not None:
+            unless = Unless(turns[stop.agent].speaker, stop.text, turns[definition.continues].speaker)
+        continues, role = definition.continues, definition.role
+        return Turn(name, continues, role, definition.parts, definition.generation, (), name, unless)
     if definition.how == "prefix":
         tip = tip_of_prefix_merge(definition, turns)
         return Turn(name, tip, None, (), None, definition.branches, turns[tip].speaker)
@@ -88,15 +144,19 @@ def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:
 def _needs(definition: Definition) -> tuple[str, ...]:
     if isinstance(definition, MergeDefinition):
         return definition.branches
+    read = tuple(part.agent for part in definition.parts if isinstance(part, AnswerPart))
+    if isinstance(definition, ToolDefinition):
+        return read
     continued = (definition.continues,) if definition.continues else ()
-    return continued + tuple(part.agent for part in definition.parts if isinstance(part, AnswerPart))
+    condition = (definition.unless.agent,) if definition.unless is not None else ()
+    return continued + read + condition
 
 
 def _require_names(
     definition: Definition, contexts: Mapping[str, ContextDefinition], agents: Mapping[str, Definition]
 ) -> None:
     wanted = [("agent", name) for name in _needs(definition)]
-    if isinstance(definition, AgentDefinition):
+    if not isinstance(definition, MergeDefinition):
         wanted += [("context", part.context) for part in definition.parts if isinstance(part, ContextPart)]
     for kind, name in wanted:
         if name not in (agents if kind == "agent" else contexts):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kvlab.compiler.graph import EndOfTurn, Graph, Known, Node, OutputOf, Piece, RawOutputOf
+from kvlab.compiler.graph import EndOfTurn, Graph, Known, Node, OutputOf, Piece, RawOutputOf, flat
 from kvlab.cost.model import CostModel
 from kvlab.state.tokens import n_ids
 
@@ -54,8 +54,10 @@ class Forecast:
 
 def forecast(graph: Graph, cost: CostModel) -> Forecast:
     """Predicted cost of each operator of ``graph`` with all cores of the machine that ``cost`` was measured on."""
-    limits = {node.id: node.sampling.max_new_tokens for node in graph.nodes}
-    return Forecast(tuple(_agent(node, limits, cost) for node in graph.nodes))
+    limits = {
+        node.id: node.sampling.max_new_tokens if node.tool is None else node.tool.max_tokens for node in graph.nodes
+    }
+    return Forecast(tuple(_agent(node, limits, cost) for node in graph.nodes if node.tool is None))
 
 
 def _agent(node: Node, limits: Mapping[str, int], cost: CostModel) -> AgentCost:
@@ -73,10 +75,10 @@ def _agent(node: Node, limits: Mapping[str, int], cost: CostModel) -> AgentCost:
 
 
 def _at_most(pieces: Iterable[Piece], limits: Mapping[str, int]) -> int:
-    return sum(_tokens(piece, limits) for piece in pieces)
+    return sum(_tokens(piece, limits) for piece in flat(pieces))
 
 
-def _tokens(piece: Piece, limits: Mapping[str, int]) -> int:
+def _tokens(piece: Known | OutputOf | RawOutputOf | EndOfTurn, limits: Mapping[str, int]) -> int:
     if isinstance(piece, Known):
         return n_ids(piece.ids)
     if isinstance(piece, EndOfTurn):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from kvlab.display.quantities import ratio
+from kvlab.display.quantities import ratio, seconds_text
 from kvlab.display.worlds import Shown, world_of
 from kvlab.errors import InvalidInput
 from kvlab.store.fold import Row, World
@@ -143,6 +143,12 @@ def _figures(world: World, agent: Row) -> AgentFigures | None:
     name = agent["agent"]
     edge = next((row for row in reversed(world.rows["edges"]) if row["target"] == name or row["agent"] == name), {})
     turn = world.find("turns", name)
+    if agent["status"] == "skipped":
+        return AgentFigures(name, None, "skipped", None, None, None, None, None, None)
+    tool = next((row for row in world.rows["operators"] if row["agent"] == name and row["op"] == "tool"), None)
+    if tool is not None:
+        told = f"tool, {seconds_text(tool['seconds'])}" if tool["seconds"] is not None else "tool"
+        return AgentFigures(name, tool["worker"], told, None, None, None, None, None, None)
     if turn is None:
         state = world.find("states", agent["state"])
         if state is None or state["operator"] != "materialize":

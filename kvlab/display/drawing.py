@@ -87,7 +87,15 @@ def graph_drawing(document: Mapping[str, Any]) -> Drawing:
     pairs = [(edge["source"], edge["target"]) for edge in (*state_edges, *data_edges)]
     layer = layers((node["id"] for node in nodes), pairs)
     marks = [
-        Mark(node["id"], node["lane"], shape_of(node["kind"]), layer[node["id"]], _node_title(node)) for node in nodes
+        Mark(
+            node["id"],
+            node["lane"],
+            shape_of(node["kind"]),
+            layer[node["id"]],
+            _node_title(node),
+            hollow=bool(node.get("unless")),
+        )
+        for node in nodes
     ]
     lines = [Line(edge["source"], edge["target"], "data", title=f"text of {edge['source']}") for edge in data_edges]
     for edge in state_edges:
@@ -109,7 +117,9 @@ def graph_drawing(document: Mapping[str, Any]) -> Drawing:
         for edge in state_edges
         if edge.get("recompute_because")
     ]
-    note = "on state edges: tokens of state (predicted)" if state_edges else ""
+    notes = ["on state edges: tokens of state (predicted)"] if state_edges else []
+    notes += ["hollow: may be skipped"] if any(mark.hollow for mark in marks) else []
+    note = " · ".join(notes)
     return with_forks(Drawing(document["name"], tuple(marks), tuple(lines), tuple(dict.fromkeys(remarks)), note))
 
 
@@ -126,12 +136,13 @@ def run_drawing(world: World) -> Drawing:
     if world.flow == "text":
         lines = _as_text(lines, drawn)
         note = "textflow: every agent prefills its whole prompt · +n: prompt tokens prefilled (measured)"
-        return Drawing(title, tuple(marks), tuple(lines), note=note)
+        return Drawing(title, tuple(marks), tuple(lines), note=note + _left_out(marks))
     decided = {(row["source"], row["target"]): row for row in world.rows["edges"]}
     found = (decided.get((line.source, line.target)) if line.kind == "state" else None for line in lines)
     lines = [_decided(line, row) if row else line for line, row in zip(lines, found, strict=True)]
     remarks = tuple(dict.fromkeys([*plan.remarks, *_deviations(world.rows["edges"])]))
     note = "on state edges: tokens of state · width: bytes to move · +n: prompt tokens prefilled (measured)"
+    note += _left_out(marks)
     return with_forks(Drawing(title, tuple(marks), tuple(lines), remarks, note))
 
 
@@ -151,11 +162,16 @@ def _as_text(lines: list[Line], drawn: set[str]) -> list[Line]:
 def _marks_that_ran(world: World, plan: Drawing) -> list[Mark]:
     ran = {row["agent"] for row in world.rows["agents"]} | {row["subject"] for row in world.rows["operators"]}
     turns = {row["agent"]: row for row in world.rows["turns"]}
+    skipped = {row["agent"] for row in world.rows["agents"] if row["status"] == "skipped"}
     return [
-        replace(mark, caption=_turn_caption(turns.get(mark.id) or turns.get(mark.lane)))
+        replace(mark, caption=_turn_caption(turns.get(mark.id) or turns.get(mark.lane)), hollow=mark.id in skipped)
         for mark in plan.marks
         if mark.shape != "fork" and (world.flow != "text" or mark.id in ran or mark.lane in ran)
     ]
+
+
+def _left_out(marks: Iterable[Mark]) -> str:
+    return " · hollow: skipped" if any(mark.hollow for mark in marks) else ""
 
 
 def _without_forks(plan: Drawing) -> list[Line]:
@@ -240,8 +256,14 @@ def _turn_caption(turn: Row | None) -> str:
 
 
 def _node_title(node: Mapping[str, Any]) -> str:
+    if node["kind"] == "tool":
+        return f"{node['id']}: calls {node['tool']}; the states that wait for it are idle"
     title = f"{node['id']}: {node['kind']}, {count_text(node['known_tokens'])} tokens known"
-    return f"{title}, up to {count_text(node['max_new_tokens'])} new" if node.get("max_new_tokens") else title
+    title += f", up to {count_text(node['max_new_tokens'])} new" if node.get("max_new_tokens") else ""
+    if node.get("unless"):
+        agent, said = node["unless"]
+        title += f"; skipped if {agent} says {said!r}"
+    return title
 
 
 def alternatives_of(row: Row) -> list[dict[str, Any]]:

@@ -14,29 +14,34 @@ if TYPE_CHECKING:
 def graph_text(graph: Graph) -> str:
     """G_s for a terminal.
 
-    ``●`` materialize, ``◆`` resume, ``▼`` merge; ``▲ n`` says that a state is forked n ways; ``┄`` is a state edge with
-    its tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch.
+    ``●`` materialize, ``◆`` resume, ``▼`` merge, ``■`` tool; ``▲ n`` says that a state is forked n ways; ``┄`` is a state
+    edge with its tokens, ``←`` lists the agents whose text is read; ``∥`` marks siblings that run as one batch; ``unless``
+    tells when a turn is skipped.
     """
     children: dict[str | None, list[Node]] = {}
     for node in graph.nodes:
         children.setdefault(node.parent, []).append(node)
-    edges = {edge.target: edge for edge in graph.state_edges}
+    edges = {(edge.source, edge.target): edge for edge in graph.state_edges}
+    lost = {edge.target: edge.recompute_because for edge in graph.state_edges if edge.recompute_because}
     together = {name for group in graph.siblings if len(group) > 1 for name in group}
     counts = (len(graph.nodes), len(graph.state_edges), len(graph.data_edges))
     rows = ["{}: {} operators, {} state edges, {} data edges".format(graph.name, *counts)]
 
     def show(node: Node, lead: str, *, last: bool, root: bool) -> None:
-        edge = edges.get(node.id)
+        edge = edges.get((node.parent or "", node.id))
         joint = "" if root else f"{lead}{'└' if last else '├'}┄{count_text(edge.n_tokens) if edge else ''}┄ "
         read = f"  ← {', '.join(node.data_parents)}" if node.data_parents else ""
         mine = children.get(node.id, [])
         fork = f"  ▲ {len(mine)}" if len(mine) > 1 else ""
         batch = "  ∥" if node.id in together else ""
-        again = f"  recomputed: {edge.recompute_because}" if edge and edge.recompute_because else ""
+        again = f"  recomputed: {lost[node.id]}" if node.id in lost else ""
         fed = f"+{count_text(node.known_tokens)}"
+        if node.tool is not None:
+            fed = f"≤ {count_text(node.tool.max_tokens)} tokens, after {seconds_text(node.tool.pause_seconds)}"
         if node.sampling.max_new_tokens:
             fed += f", ≤ {count_text(node.sampling.max_new_tokens)} new"
-        rows.append(f"{joint}{SHAPES[node.kind]} {node.id} ({fed}){fork}{batch}{read}{again}")
+        stop = f"  unless {node.unless.agent} says {node.unless.text!r}" if node.unless is not None else ""
+        rows.append(f"{joint}{SHAPES[node.kind]} {node.id} ({fed}){fork}{batch}{read}{stop}{again}")
         below = "" if root else f"{lead}{' ' if last else '│'}     "
         for index, child in enumerate(mine):
             show(child, below or "  ", last=index == len(mine) - 1, root=False)

@@ -40,7 +40,7 @@ DASHES: dict[str, str] = {
 STATE_DASH = "5 4"
 """A state edge that nobody has decided about yet."""
 
-SHAPES: dict[str, str] = {"materialize": "●", "fork": "▲", "resume": "◆", "merge": "▼"}
+SHAPES: dict[str, str] = {"materialize": "●", "fork": "▲", "resume": "◆", "merge": "▼", "tool": "■"}
 """Operator → shape, in text as in pictures."""
 
 SHAPE_OF = {"truncate": "fork", "transfer": "resume", "load": "materialize", "reason": "resume"}

@@ -180,6 +180,7 @@ def _shape(shape: str, x: float, y: float, *, hollow: bool = False) -> str:
     points = {
         "fork": ((0, -r), (r, r * 0.8), (-r, r * 0.8)),
         "merge": ((0, r), (r, -r * 0.8), (-r, -r * 0.8)),
+        "tool": ((-r * 0.9, -r * 0.9), (r * 0.9, -r * 0.9), (r * 0.9, r * 0.9), (-r * 0.9, r * 0.9)),
     }.get(shape, ((0, -r * 1.2), (r * 1.2, 0), (0, r * 1.2), (-r * 1.2, 0)))
     listed = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in points)
     return f'<polygon {style} points="{listed}"/>'

@@ -73,6 +73,9 @@ _SAY: dict[Kind, Callable[[Event], str]] = {
     Kind.ACTION_STARTED: lambda e: f"{e.detail.get('op')} of {e.agent} started on {e.worker}",
     Kind.ACTION_FINISHED: lambda e: f"{e.detail.get('op')} of {e.agent} took {seconds_text(e.seconds)}",
     Kind.ACTION_FAILED: _failed,
+    Kind.ACTION_SKIPPED: lambda e: (
+        f"{e.agent} is skipped: {e.detail.get('because')}; {e.detail.get('instead')}'s answer stands"
+    ),
     Kind.STATE_CREATED: _state_created,
     Kind.STATE_PHASE: lambda e: f"{e.state} is {e.detail.get('then')}",
     Kind.SEGMENT_CREATED: lambda e: f"segment {_short(e.segment)} made on {e.worker}, {count_text(e.n_tokens)} tokens",

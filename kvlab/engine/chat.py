@@ -85,8 +85,9 @@ class ChatTokenizer:
         folder = Path(path)
         name = name or folder.name
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
+            only: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # no code of the folder runs
+            tokenizer = AutoTokenizer.from_pretrained(folder, **only)
+            config = AutoConfig.from_pretrained(folder, **only).get_text_config()
         except (OSError, ValueError) as error:
             raise ModelNotFound(
                 f"no tokenizer and configuration can be read from {folder}: {error}",

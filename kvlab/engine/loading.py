@@ -44,7 +44,8 @@ def load_engine(
             f"there is no config.json in {folder}", hint="give a directory with config.json and safetensors"
         )
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        # Said outright: transformers would ask on the terminal whether code in the folder may run.
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, OSError, KeyError) as error:
         raise ModelRefused(
             f"transformers cannot read the configuration of {name}: {error}",
@@ -54,7 +55,7 @@ def load_engine(
     wanted = _dtype(dtype, place)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=wanted, local_files_only=True, use_safetensors=True
+            folder, config=config, dtype=wanted, local_files_only=True, use_safetensors=True, trust_remote_code=False
         )
     except OSError as error:
         raise ModelNotFound(

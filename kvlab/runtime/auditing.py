@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,11 +54,11 @@ def again(name: str, segment: Segment) -> Segment:
 
 
 class Auditor:
-    """Takes roads for the sake of measuring them."""
+    """Takes roads for the sake of measuring them. ``numbers`` name them: two auditors of one lab share theirs."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, numbers: Iterator[int] | None = None) -> None:
         self._core = core
-        self._numbers = itertools.count()
+        self._numbers = numbers if numbers is not None else itertools.count()
 
     def audit(self, decision: Decision, parent: StateRecord, branches: Sequence[Branch]) -> Audit:
         """Measure every open road of an edge whose state is ``parent``. Blocks; works on idle workers."""
@@ -191,4 +191,6 @@ class _Trip:
         core = self._core
         threads = core.threads_for(self._road.worker)
         agents = tuple("" for _ in branches)
-        return Order(self._name, self._name, work, core.model, agents, recipes, branches, threads, core.chunk)
+        return Order(
+            self._name, self._name, work, core.model, agents, recipes, branches, threads, core.chunk, core.beside
+        )

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,24 @@ def calibrated(core: Core, cores: int) -> CostModel:
     return _model(compute, links)
 
 
+def calibrated_beside(core: Core) -> CostModel:
+    """The cost model of a model beside the lab's own: its own curves, and the links, which are the same."""
+    cores = max(worker.cores for worker in core.workers.values())
+    compute_kept, _ = kept(core, cores)
+    compute = compute_kept.read(core.progress.say)
+    if compute is None:
+        with core.progress.task(f"Measuring prefill and decode of {core.model.name} on this machine (once)"):
+            compute = asdict(measure_compute(core, cores, QUICK))
+            compute["measured_at"] = compute_kept.write(compute)
+    return replace(
+        core.cost,
+        prefill=PrefillCurve(**compute["prefill"]),
+        decode=DecodeCurve(**compute["decode"]),
+        copy_bytes_per_second=compute["copy_bytes_per_second"],
+        measured_at=min(compute["measured_at"], core.cost.measured_at),
+    )
+
+
 def calibrate(core: Core, cores: int) -> CostModel:
     """Measure everything thoroughly now (within half a minute), and keep it."""
     compute_kept, links_kept = kept(core, cores)
@@ -117,6 +135,7 @@ def kept(core: Core, cores: int) -> tuple[Kept, Kept]:
         **machine,
         "distributed": distributed.__version__,
         "same host": core.same_host,
+        "wire": core.wire,
         "pace": str(core.pace) if core.pace is not None else "",
         "workers": ", ".join(sorted(f"{worker.name}@{worker.host}" for worker in core.workers.values())),
     }

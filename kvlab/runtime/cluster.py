@@ -16,14 +16,18 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvlab.errors import ClusterError
 from kvlab.runtime import dask_settings, gpus, worker_process
+from kvlab.runtime.certificates import Certificates
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.orders import MODEL_WORK
 from kvlab.runtime.worker_process import THREADS
 from kvlab.transport.link_pace import LinkPace
+
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +50,11 @@ class Cluster(Protocol):
 
 
 class LocalWorkers:
-    """A scheduler in this process and workers in processes of their own, on 127.0.0.1."""
+    """A scheduler in this process and workers in processes of their own, on 127.0.0.1.
+
+    With ``certificates`` they speak TLS and nothing else; they must stay where they are while this lives, because a
+    worker that is started again reads them.
+    """
 
     def __init__(
         self,
@@ -56,17 +64,24 @@ class LocalWorkers:
         folder: Path,
         pace: LinkPace | None = None,
         protocol: str = "tcp",
+        certificates: Certificates | None = None,
     ) -> None:
         dask_settings.apply()
         from distributed import Client, LocalCluster
 
         self._model, self._same_host, self._pace, self._folder = model, same_host, pace, folder
+        self._certificates = certificates
         self._closing = threading.Event()
         self._restarts: Counter[str] = Counter()
         self._ended: dict[str, int] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._scheduler = LocalCluster(
-            n_workers=0, host="127.0.0.1", protocol=protocol, silence_logs=logging.ERROR, **LOOPBACK
+            n_workers=0,
+            host="127.0.0.1",
+            protocol="tls" if certificates else protocol,
+            security=certificates.security() if certificates else None,
+            silence_logs=logging.ERROR,
+            **LOOPBACK,
         )
         self._address: str = self._scheduler.scheduler_address
         self.client = Client(self._scheduler, set_as_default=False)
@@ -83,7 +98,7 @@ class LocalWorkers:
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{name}.log"
         line = worker_process.command(
-            self._address, self._model, name, self._same_host, self._pace, self._folder / "dask"
+            self._address, self._model, name, self._same_host, self._pace, self._folder / "dask", self._certificates
         )
         inherited = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
         own = gpus.environment(int(name.rpartition("-")[2]), self._model.device)
@@ -197,7 +212,7 @@ class LocalThreads:
 class Foreign:
     """Somebody's scheduler, with workers started by ``kvlab worker``. Left running on close."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, security: Security | None = None) -> None:
         dask_settings.apply()
         from distributed import Client
 
@@ -207,7 +222,8 @@ class Foreign:
 
         def join() -> None:
             try:
-                joining.set_result(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
+                client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
+                joining.set_result(client)
             except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
                 joining.set_exception(error)
 

@@ -9,20 +9,20 @@ are read together.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from kvlab.compiler.graph import Graph, Node
+from kvlab.compiler.graph import Call, Graph, Node, OutputOf, Piece, flat
 from kvlab.compiler.resolve import resolve
 from kvlab.cost.decide import Decision, Policy, decide
 from kvlab.cost.policies import Forced
-from kvlab.cost.seen import seen
 from kvlab.cost.siblings import Sibling
 from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
@@ -30,15 +30,18 @@ from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, 
 from kvlab.policy.eviction import NEVER
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
+from kvlab.runtime.beside import Speaker
 from kvlab.runtime.core import Core
 from kvlab.runtime.gate import Gate
-from kvlab.runtime.operations import Answered, Operations, Request
+from kvlab.runtime.operations import Answered, Request
 from kvlab.runtime.orders import MODEL_WORK, Order
-from kvlab.runtime.planning import Planner, path_of
+from kvlab.runtime.planning import path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
 from kvlab.runtime.remote_errors import FAILED, as_error, error_of
 from kvlab.runtime.stopping import ask_to_stop
-from kvlab.runtime.turns import Timeline, because, describe_alternative, turn_of
+from kvlab.runtime.telling import tell_decision, tell_refused
+from kvlab.runtime.tool_calls import ToolCall
+from kvlab.runtime.turns import Timeline, because, turn_of
 from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
@@ -59,13 +62,14 @@ RETRIES = 2
 class Conductor:
     """Runs ``graph`` on ``core``. ``node_done(node)`` is called on the conductor's thread after each node.
 
-    ``overrides`` are what a person wants for single state edges, by their ids; all others go by ``policy``.
+    ``speakers`` are the lab's models, the one of ``core`` without a name. ``overrides`` are what a person wants for single
+    state edges, by their ids; all others go by ``policy``.
     """
 
     def __init__(
         self,
         core: Core,
-        planner: Planner,
+        speakers: Mapping[str, Speaker],
         graph: Graph,
         *,
         run: str,
@@ -81,18 +85,19 @@ class Conductor:
     ) -> None:
         self.core, self.graph, self.run, self.flow, self.namespace = core, graph, run, flow, namespace
         self.gate = gate
-        self._audit = Auditor(core) if audit else None
+        self._audit = audit
         self._decided_units: list[tuple[Unit, StateRecord, tuple[Branch, ...]]] = []
-        self._planner, self._policy, self._overrides = planner, policy, overrides
+        self._speakers, self._policy, self._overrides = speakers, policy, overrides
         self.progress = Progress()
         self._workers = workers
         self._node_done, self._finished = node_done, finished
-        self._operations = Operations(core)
         self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._units = units_of(graph, flow)
         self._running: dict[str, Unit] = {}
         self._postponed: list[Unit] = []
         self._timeline = Timeline()
+        self._refused = {edge.target: edge for edge in graph.state_edges if edge.fields and flow == "state"}
+        """By their target: edges from a state of another model, whose text is prefilled."""
         self._cancelled = False
         self._waiting_unit: Unit | None = None
         self._give_up_at = 0.0
@@ -117,7 +122,7 @@ class Conductor:
         if unit is None or not self.gate.closed or self.gate.waiting is None:
             return None
         node = unit.nodes[0]
-        op = node.kind if self.flow == "state" else "text"
+        op = self._op(node)
         agents = tuple(one.id for one in unit.nodes)
         parent = self._parent(node) if self.flow == "state" else None
         if parent is None:
@@ -127,7 +132,7 @@ class Conductor:
         decision = unit.decision
         if decision is None:
             try:
-                decision = decide(edge, self._planner.view(self._workers), policy)
+                decision = decide(edge, self._at(node).planner.view(self._workers), policy)
             except (ClusterError, ValueError):
                 decision = None
         return PendingAction(unit.action, op, agents, unit.edges[0], decision)
@@ -147,8 +152,8 @@ class Conductor:
         try:
             with self.core.catalog.evictor.knowing(self._next_use):
                 self._loop()
-            if self._audit is not None and not self._cancelled:
-                self._take_other_roads(self._audit)
+            if self._audit and not self._cancelled:
+                self._take_other_roads()
             failed = self.progress.failed
             self.progress.status = "cancelled" if self._cancelled else "failed" if failed else "done"
             self.progress.error = next(iter(failed.values()), None)
@@ -157,7 +162,7 @@ class Conductor:
             self.progress.status, self.progress.error = "failed", as_error(error, f"run {self.run} failed")
             for unit in list(self._running.values()):
                 if unit.pending is not None:
-                    self._operations.abandon(unit.pending)
+                    self._at(unit.nodes[0]).operations.abandon(unit.pending)
                 self._retire(unit)
         finally:
             self._finished()
@@ -234,6 +239,12 @@ class Conductor:
 
     def _launch(self, unit: Unit) -> None:
         try:
+            if self._is_stopped(unit.nodes[0]):
+                self._skip(unit.nodes[0])
+                return
+            if unit.nodes[0].tool is not None:
+                self._call(unit, unit.nodes[0].tool)
+                return
             if self.flow == "state" and not unit.nodes[0].pieces:
                 self._adopt(unit)
                 return
@@ -256,38 +267,108 @@ class Conductor:
             raise KVLabError(f"{node.id} has nothing to start from", hint="this is a bug in the compiled graph")
         speaker = node.parent or node.id
         self.progress.outputs[node.id] = self.progress.outputs.get(speaker, b"")
-        record = self._operations.register(
+        record = self._at(node).operations.register(
             parent,
             (),
             operator="merge",
             name=node.id,
             run=self.run,
-            namespace=self.namespace,
+            namespace=self._namespace_of(node),
             parents=tuple(self.progress.states[name].id for name in node.waits_for if name in self.progress.states),
             unfed=parent.unfed,
             conversation=True,
         )
         self._settle(node, record)
 
+    def _is_stopped(self, node: Node) -> bool:
+        return node.unless is not None and node.unless.text in self.progress.texts[node.unless.agent]
+
+    def _skip(self, node: Node) -> None:
+        """The node does not run: it stands for the turn that it continues, with that one's state, output and text."""
+        progress, unless = self.progress, node.unless
+        if unless is None:
+            raise KVLabError(f"{node.id} cannot be skipped", hint="please report this")
+        progress.outputs[node.id] = progress.outputs[unless.instead]
+        progress.texts[node.id] = progress.texts[unless.instead]
+        progress.skipped[node.id] = f"{unless.agent} said {unless.text!r}"
+        parent = self._parent(node) if self.flow == "state" else None
+        self.core.hub.emit(
+            Kind.ACTION_SKIPPED,
+            self.run,
+            action=f"{self.run}/{self._mark}/{node.id}",
+            agent=node.id,
+            state=parent.id if parent is not None else None,
+            detail={"op": node.kind, "because": progress.skipped[node.id], "instead": unless.instead},
+        )
+        self._settle(node, parent)
+
+    def _call(self, unit: Unit, tool: Call) -> None:
+        """Call a tool. The states that wait for it are idle until then, and held, so that nothing evicts them."""
+        unit.action = unit.action or self._action_of(unit)
+        self._pass_gate(unit)
+        texts = [one if isinstance(one, str) else self.progress.texts[one.agent] for one in tool.given]
+        waiting = [node.parent for node in self.graph.nodes if unit.name in node.data_parents]
+        idle = [self.progress.states[parent] for parent in waiting if parent in self.progress.states]
+        self._running[unit.action] = unit
+        unit.call = ToolCall(
+            self.core,
+            self.run,
+            unit.action,
+            unit.name,
+            tool,
+            texts,
+            idle,
+            lambda: self._inbox.put(("tool", unit.action)),
+        )
+
+    def _returned(self, unit: Unit, call: ToolCall) -> None:
+        """A tool's text is what an agent's answer is: ids, without control tokens."""
+        try:
+            text, ids = call.result()
+        except Exception as error:  # noqa: BLE001 - the tool fails by name; the rest of the run goes on
+            self._fail(unit, error)
+            return
+        self._retire(unit)
+        self.progress.outputs[unit.name], self.progress.texts[unit.name] = ids, text
+        self._settle(unit.nodes[0], None)
+
+    def _op(self, node: Node) -> str:
+        return node.kind if self.flow == "state" or node.tool is not None else "text"
+
     def _parent(self, node: Node) -> StateRecord | None:
         return self.progress.states[node.parent] if node.parent is not None else None
 
     def _branch(self, node: Node) -> Branch:
         pieces = node.full_pieces if self.flow == "text" else node.pieces
-        ids = resolve(pieces, self.progress.outputs, self.core.tokenizer)
-        return Branch(ids, node.sampling, self.core.tokenizer.stop_ids)
+        tokenizer = self._at(node).core.tokenizer
+        ids = resolve(pieces, self._outputs_for(node, pieces), tokenizer, self.progress.skipped)
+        return Branch(ids, node.sampling, tokenizer.stop_ids)
+
+    def _at(self, node: Node) -> Speaker:
+        return self._speakers[node.model]
+
+    def _namespace_of(self, node: Node) -> str:
+        """Models share nothing: equal ids are different texts to them."""
+        return f"{self.namespace}/{node.model}" if node.model else self.namespace
+
+    def _outputs_for(self, node: Node, pieces: Sequence[Piece]) -> Mapping[str, bytes]:
+        """What has been said, as the node's model reads it: what another one said is tokenized again."""
+        said = self.progress.outputs
+        others = {
+            piece.agent
+            for piece in flat(pieces)
+            if isinstance(piece, OutputOf) and self.graph.by_id[piece.agent].model != node.model
+        }
+        read = self._at(node).core.tokenizer.text_ids
+        return (
+            {**said, **{name: read(self.progress.texts[name]) for name in others if name in said}} if others else said
+        )
 
     def _decide_and_submit(self, unit: Unit) -> None:
         core = self.core
         unit.action = unit.action or self._action_of(unit)
         # Decided after the gate: while an action waits there, workers come and go and states move.
-        if not unit.passed:
-            self._waiting_unit = unit
-            try:
-                self.gate.pass_through(unit.action, self._hear, unit.stops)
-            finally:
-                self._waiting_unit = None
-            unit.passed_ns = time.time_ns()
+        self._pass_gate(unit)
         branches = tuple(self._branch(node) for node in unit.nodes)
         parent = None if self.flow == "text" else self._parent(unit.nodes[0])
         if unit.decision is None and len(self._decided(unit, branches, parent)) > 1:
@@ -308,6 +389,16 @@ class Conductor:
             self._retire(unit)
             raise
 
+    def _pass_gate(self, unit: Unit) -> None:
+        if unit.passed:
+            return
+        self._waiting_unit = unit
+        try:
+            self.gate.pass_through(unit.action, self._hear, unit.stops)
+        finally:
+            self._waiting_unit = None
+        unit.passed_ns = time.time_ns()
+
     def _action_of(self, unit: Unit) -> str:
         others = f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else ""
         tries = f"#{unit.tries}" if unit.tries else ""
@@ -315,7 +406,7 @@ class Conductor:
 
     def _decided(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None) -> list[Unit]:
         """Decide a unit. Siblings that fare better in groups become units of their own, which are launched."""
-        planner, edge = self._planner, self._edge(unit, branches, parent)
+        planner, edge = self._at(unit.nodes[0]).planner, self._edge(unit, branches, parent)
         sent = unit.prefetched
         if unit.tries:
             decision = planner.plan(edge, unit.action, only=self._workers, policy=Forced("recompute"))
@@ -370,13 +461,16 @@ class Conductor:
         node = unit.nodes[0]
         if self.flow == "text" or unit.prefetched is not None or node.parent not in self.progress.states:
             return
+        if node.unless is not None:  # it may not run at all
+            return
         parent = self.progress.states[node.parent]
         edge = self._edge_of(unit, parent, sum(one.known_tokens for one in unit.nodes))
         ((policy, _), *others) = self._by_policy(unit)
         if others or self.gate.closed:  # a paused run sends nothing that nobody let through
             return
         try:
-            unit.prefetched = prefetch(self._operations, self._planner, edge, parent, self._workers, policy)
+            at = self._at(node)
+            unit.prefetched = prefetch(at.operations, at.planner, edge, parent, self._workers, policy)
         except ClusterError:
             return  # no worker is up now; whoever is up when the agent is ready will do
         if unit.prefetched is not None:
@@ -391,7 +485,7 @@ class Conductor:
         request = Request(
             unit.action,
             self.run,
-            self.namespace,
+            self._namespace_of(unit.nodes[0]),
             parent,
             agents,
             branches,
@@ -402,18 +496,27 @@ class Conductor:
         if parent is not None:
             self.core.catalog.revive(parent)
             if unit.tries:
-                self._operations.distrust(parent.segments)
-        unit.pending = self._operations.submit(request)
+                self._at(unit.nodes[0]).operations.distrust(parent.segments)
+        unit.pending = self._at(unit.nodes[0]).operations.submit(request)
         for future in unit.pending.answers:
             future.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
 
     def _submit_text(self, unit: Unit, branch: Branch, threads: int) -> None:
-        core = self.core
+        core = self._at(unit.nodes[0]).core
         recipe = f"text-{unit.action}"
         n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
         core.catalog.budget.reserve(recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}")
         order = Order(
-            unit.action, self.run, "text", core.model, (unit.name,), (recipe,), (branch,), threads, core.chunk
+            unit.action,
+            self.run,
+            "text",
+            core.model,
+            (unit.name,),
+            (recipe,),
+            (branch,),
+            threads,
+            core.chunk,
+            core.beside,
         )
         unit.text_answer = core.client.submit(
             tasks.run_text,
@@ -430,11 +533,16 @@ class Conductor:
         self, unit: Unit, decision: Decision, parent: StateRecord | None, branches: tuple[Branch, ...]
     ) -> None:
         unit.announced = True
+        for node in unit.nodes if not unit.tries else ():
+            if node.id in self._refused:
+                edge = self._refused[node.id]
+                tell_refused(self.core.hub, self.run, edge, self.progress.states[edge.source], decision)
         if parent is not None and not unit.tries:
-            self._tell_decision(unit, decision)
-            if self._audit is not None:
+            for node in unit.nodes:
+                tell_decision(self.core.hub, self.run, node.parent or "", node.id, decision)
+            if self._audit:
                 self._decided_units.append((unit, parent, branches))
-        op = unit.nodes[0].kind if self.flow == "state" else "text"
+        op = self._op(unit.nodes[0])
         self.core.hub.emit(
             Kind.ACTION_PLANNED,
             self.run,
@@ -444,33 +552,14 @@ class Conductor:
             detail={"op": op, "subject": unit.name},
         )
 
-    def _tell_decision(self, unit: Unit, decision: Decision) -> None:
-        for node in unit.nodes:
-            self.core.hub.emit(
-                Kind.DECISION,
-                self.run,
-                edge=f"{node.parent}→{node.id}",
-                agent=node.id,
-                n_tokens=decision.edge.n_tokens,
-                detail={
-                    "source": node.parent,
-                    "target": node.id,
-                    "n_tokens": decision.edge.n_tokens,
-                    "alternatives": [describe_alternative(a) for a in decision.alternatives],
-                    "chosen": decision.chosen.how,
-                    "worker": decision.chosen.worker,
-                    "reason": decision.reason,
-                    "policy": decision.policy,
-                    "seen": seen(decision),
-                },
-            )
-
-    def _take_other_roads(self, auditor: Auditor) -> None:
+    def _take_other_roads(self) -> None:
         """Measure every road of every edge now that all work is done; see :mod:`kvlab.runtime.auditing`."""
+        numbers = itertools.count()
+        auditors = {model: Auditor(speaker.core, numbers) for model, speaker in self._speakers.items()}
         for unit, parent, branches in self._decided_units:
             if self._cancelled or unit.decision is None:
                 return
-            audit = auditor.audit(unit.decision, parent, branches)
+            audit = auditors[unit.nodes[0].model].audit(unit.decision, parent, branches)
             detail = {"roads": [asdict(road) for road in audit.roads], "regret": audit.regret}
             for edge in unit.edges:
                 self.core.hub.emit(Kind.DECISION_AUDIT, self.run, edge=edge, agent=unit.name, detail=detail)
@@ -489,12 +578,17 @@ class Conductor:
         if message == "give up":
             for silent in list(self._running.values()):
                 if silent.pending is not None:
-                    self._operations.abandon(silent.pending)
+                    self._at(silent.nodes[0]).operations.abandon(silent.pending)
                 hint = "its worker did not answer; look whether it is alive"
+                if silent.call is not None:
+                    hint = "its function did not return, and is left alone"
                 self._fail(silent, Cancelled(f"{silent.name} was cancelled", hint=hint))
             return
         unit = self._running.get(action or "")
         if unit is None:
+            return
+        if unit.call is not None:
+            self._returned(unit, unit.call)
             return
         futures = [unit.text_answer] if self.flow == "text" else (unit.pending.answers if unit.pending else [])
         erred = next((future for future in futures if future.status in FAILED), None)
@@ -504,12 +598,15 @@ class Conductor:
             self._finish(unit, self.core.client.gather(futures))
 
     def _stop_running(self) -> None:
+        for unit in self._running.values():
+            if unit.call is not None:
+                unit.call.end()
         ask_to_stop(self.core.client, list(self._running))
 
     def _failed(self, unit: Unit, future: Any) -> None:
         error = error_of(future)
         if unit.pending is not None:
-            self._operations.abandon(unit.pending)
+            self._at(unit.nodes[0]).operations.abandon(unit.pending)
         if isinstance(error, TransferFailed | ChecksumMismatch) and unit.tries < RETRIES and not self._cancelled:
             self._retire(unit)
             unit.tries += 1
@@ -537,7 +634,9 @@ class Conductor:
 
     def _retire(self, unit: Unit) -> None:
         self._running.pop(unit.action, None)
-        self._planner.release(unit.action)
+        self._at(unit.nodes[0]).planner.release(unit.action)
+        if unit.call is not None:
+            unit.call.end()
         if self.flow == "text":
             self.core.catalog.budget.release(f"text-{unit.action}")
 
@@ -551,12 +650,13 @@ class Conductor:
         if pending is None:
             raise KVLabError(f"{unit.name} ended without having begun", hint="please report this")
         remade = headers[len(pending.recipes) :]
-        answers = self._operations.collect(pending, headers)
+        operations = self._at(unit.nodes[0]).operations
+        answers = operations.collect(pending, headers)
         for node, answer in zip(unit.nodes, answers, strict=True):
             self._finish_node(unit, node, answer.header, answer, now, remade)
         if pending.request.parent is not None:
             self.core.catalog.settle(pending.request.parent.id)
-        self._operations.done_with(pending)
+        operations.done_with(pending)
 
     def _finish_node(
         self,
@@ -567,18 +667,18 @@ class Conductor:
         now: int,
         remade: list[dict[str, Any]] | None = None,
     ) -> None:
-        core = self.core
+        core = self._at(node).core
         self.progress.outputs[node.id] = header["generated"]
         parent = self._parent(node) if self.flow == "state" else None
         record = None
         if answer is not None:
-            record = self._operations.register(
+            record = self._at(node).operations.register(
                 parent,
                 (answer.segment,),
                 operator="materialize" if node.kind == "materialize" else "merge" if node.kind == "merge" else "resume",
                 name=node.id,
                 run=self.run,
-                namespace=self.namespace,
+                namespace=self._namespace_of(node),
                 unfed=answer.unfed,
                 conversation=node.kind != "materialize",
             )
@@ -606,6 +706,15 @@ class Conductor:
             seconds=turn["ttft_seconds"],
             detail=turn,
         )
+        if node.id in self._refused:
+            core.hub.emit(
+                Kind.DECISION_ACTUAL,
+                self.run,
+                edge=edge_id(self._refused[node.id].source, node.id),
+                agent=node.id,
+                seconds=sum(actual["terms"].values()),
+                detail={**actual, "how": "recompute", "nbytes": 0, "because": None},
+            )
         if parent is not None:
             planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
             core.hub.emit(
@@ -617,7 +726,7 @@ class Conductor:
                 detail={**actual, "because": because(planned, unit.because or actual["because"])},
             )
             if unit.decision is not None and node is unit.nodes[0]:
-                self._planner.learn(unit.decision, actual)
+                self._at(node).planner.learn(unit.decision, actual)
         self.progress.texts[node.id] = turn["text"]
         self._settle(node, record)
 

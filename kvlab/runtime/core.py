@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
 from kvlab.errors import ClusterError
@@ -15,6 +16,7 @@ from kvlab.state.identity import root_digest
 if TYPE_CHECKING:
     from kvlab.engine.chat import ChatTokenizer
     from kvlab.runtime.catalog import Catalog
+    from kvlab.runtime.engines import ModelSpec
     from kvlab.runtime.hub import Hub
     from kvlab.state.identity import KVConfig, ModelIdentity
     from kvlab.transport.link_pace import LinkPace
@@ -57,9 +59,16 @@ class Core:
     progress: Progress
     cost: CostModel = UNMEASURED
     pace: LinkPace | None = None
+    beside: ModelSpec | None = None
+    """Set where this is a model beside the one that the workers were started with."""
     load: Load = field(default_factory=Load)
     closed: bool = False
     alone_since: float | None = None
+
+    @property
+    def wire(self) -> str:
+        """What carries messages: ``"tls"``, ``"tcp"``, ``"ucxx"``, or ``"inproc"`` inside one process."""
+        return urlsplit(self.client.scheduler.address).scheme
 
     def root(self, namespace: str) -> str:
         """Root digest of paths in ``namespace``."""

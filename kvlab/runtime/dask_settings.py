@@ -35,6 +35,9 @@ SETTINGS: dict[str, Any] = {
     "distributed.comm.compression": None,
     # A payload in several frames would arrive in as many pieces of memory, and be copied together.
     "distributed.comm.shard": "1 TiB",
+    # Logs, keys and call stacks are not told to whoever opens the page: it says that the server lives, and no more.
+    "distributed.scheduler.http.routes": ["distributed.http.health"],
+    "distributed.worker.http.routes": ["distributed.http.health"],
     # The statistical profiler wakes a thread every 10 ms in a process whose cores belong to the model.
     "distributed.worker.profile.enabled": False,
     # So do fifty looks a second at whether the event loop stalls; a stall is told from 3 s on.
@@ -46,11 +49,12 @@ def apply() -> None:
     """Set all of :data:`SETTINGS` in this process. Changes Dask's global configuration."""
     import dask
     from dask.utils import parse_bytes
-    from distributed.comm.tcp import TCP
+    from distributed.comm.tcp import C_INT_MAX, TCP, TLS
 
     dask.config.set(SETTINGS)
-    # Dask looks at this one when it is imported, and no more. TLS keeps a limit of its own.
+    # Dask looks at this one when it is imported, and no more. OpenSSL takes no more than a C int at once.
     TCP.max_shard_size = parse_bytes(SETTINGS["distributed.comm.shard"])
+    TLS.max_shard_size = min(C_INT_MAX, TCP.max_shard_size)
 
 
 def read_back() -> dict[str, Any]:

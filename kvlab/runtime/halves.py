@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
 
-from kvlab.runtime.worker_plugin import plugin_of
 from kvlab.state.tokens import BYTES_PER_ID
 from kvlab.transport.memory import PayloadAllocator
 from kvlab.transport.segment import Header, Segment, checksum
@@ -73,8 +72,8 @@ def joined(recipe: str, front: Segment, back: Segment) -> Segment:
 
 
 def _allocator(like: torch.Tensor) -> PayloadAllocator:
-    config = plugin_of(get_worker()).engine.config
-    return PayloadAllocator(config.layers, config.kv_heads, config.head_dim, like.dtype, like.device)
+    layers, _, kv_heads, _, head_dim = like.shape
+    return PayloadAllocator(layers, kv_heads, head_dim, like.dtype, like.device)
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -13,10 +13,11 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kvlab.compiler.compile import compile_workflow
 from kvlab.compiler.graph import Graph
+from kvlab.compiler.prompts import Spoken
 from kvlab.cost.decide import Policy
 from kvlab.cost.forecast import forecast
 from kvlab.cost.policies import Forced, forced, policy_named
@@ -24,7 +25,8 @@ from kvlab.engine.models import ModelCard, describe, resolve
 from kvlab.errors import InvalidInput, StateGone
 from kvlab.policy.eviction import eviction_policy
 from kvlab.progress import SHOWN, Progress
-from kvlab.runtime import holders
+from kvlab.runtime import certificates, holders
+from kvlab.runtime.beside import core_beside
 from kvlab.runtime.core import Core, WorkerSeen
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.explaining import Explanation, explain
@@ -44,6 +46,9 @@ from kvlab.store.graph_document import graph_document
 from kvlab.store.runs import list_runs, new_run_folder
 from kvlab.store.saved import SavedRun
 from kvlab.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +90,9 @@ class Lab(metaclass=Remembered):
         is bit/s) and ``"2 ms"`` a message (a number is seconds). The frames are real; the sender holds them back.
     protocol
         ``"ucxx"`` carries frames through UCX (RDMA, NVLink, shared memory) and needs ``pip install 'kvlab[ucx]'``.
+    security
+        Local workers speak TLS with certificates that are made for them and end with the lab; False turns that off. For
+        a scheduler at ``tls://``: a ``distributed.security.Security`` with the certificates that it wants to see.
     calibrate
         Measure prefill, decode and links thoroughly (half a minute) instead of using what is kept of this machine.
     prefill_chunk
@@ -101,12 +109,16 @@ class Lab(metaclass=Remembered):
     @classmethod
     def check(cls, arguments: dict[str, Any]) -> None:
         """Raise what :class:`Lab` would raise for arguments that cannot be meant, without starting anything."""
-        check(arguments["workers"], arguments["same_host"], arguments["prefill_chunk"], arguments["dtype"])
+        check(*(arguments[name] for name in ("workers", "same_host", "prefill_chunk", "dtype", "namespace")))
         names = ("link_rate", "link_latency", "address", "same_host", "processes")
         pace_of(**{name: arguments[name] for name in names})
         check_protocol(
-            arguments["protocol"], arguments["same_host"], own=arguments["processes"] and not arguments["address"]
+            arguments["protocol"],
+            arguments["same_host"],
+            own=arguments["processes"] and not arguments["address"],
+            encrypted=arguments["security"] is not False,
         )
+        certificates.check(arguments["security"], arguments["address"])
         parse_budget(arguments["kv_budget"])
         eviction_policy(arguments["eviction"])
         describe(resolve(arguments["model"], arguments["progress"] or SHOWN))
@@ -127,14 +139,16 @@ class Lab(metaclass=Remembered):
         link_rate: str | float | None = None,
         link_latency: str | float | None = None,
         protocol: Protocol = "tcp",
+        security: bool | Security = True,
         calibrate: bool = False,
         prefill_chunk: int = 1024,
         progress: Progress = SHOWN,
     ) -> None:
         path = resolve(model, progress)
         self.card: ModelCard = describe(path)
-        copies = 0 if address else workers if processes else 1
-        self._budget_bytes = check_room(self.card, copies, parse_budget(kv_budget), dtype, progress.say)
+        self._copies = 0 if address else workers if processes else 1
+        self._budget_bytes = check_room(self.card, self._copies, parse_budget(kv_budget), dtype, progress.say)
+        self._folders = {self.card.name: path}
         self._scratch = make_scratch()
         self._closed = threading.Lock()
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
@@ -151,6 +165,7 @@ class Lab(metaclass=Remembered):
                 progress=progress,
                 calibrate=calibrate,
                 protocol=protocol,
+                security=security,
                 pace=pace_of(link_rate, link_latency, address, same_host, processes=processes),
             )
             cluster = opening.cluster(address, workers, processes=processes)
@@ -182,6 +197,7 @@ class Lab(metaclass=Remembered):
             min_shared_tokens=min_shared_tokens,
             max_positions=self.core.config.max_positions,
             model=self.card.name,
+            models={name: _spoken(verbs.core) for name, verbs in self._verbs.models.items()},
         )
         return replace(graph, forecast=forecast(graph, self.core.cost))
 
@@ -241,6 +257,9 @@ class Lab(metaclass=Remembered):
             "graph": graph_document(graph),
             "forecast": asdict(graph.forecast) if graph.forecast is not None else None,
             **self._record_document(chosen or self.core.workers),
+            "models": [
+                _identity_document(verbs.core) for name, verbs in self._verbs.models.items() if name in self._folders
+            ],
             "namespace": namespace,
             "policy": chosen_policy.name,
             "audit": audit,
@@ -273,6 +292,7 @@ class Lab(metaclass=Remembered):
             "lab": {
                 "workers": sorted(workers),
                 "same_host": self.core.same_host,
+                "wire": self.core.wire,
                 "link_rate_bits": pace.bits_per_second if pace else None,
                 "link_latency_seconds": pace.latency_seconds if pace else None,
                 "kv_budget_bytes": self._budget_bytes,
@@ -281,6 +301,35 @@ class Lab(metaclass=Remembered):
             },
             "environment": environment(),
         }
+
+    def add_model(self, model: str) -> str:
+        """Load another model on every worker, beside the lab's own, and return its name. ``wf.agent(model=)`` takes either.
+
+        States of different models are never joined: where an agent continues another model's, its conversation is read
+        as text, and the edge says what differs. A model that is there already is not loaded again.
+
+        Parameters
+        ----------
+        model
+            A name or a folder, which must be on every worker's machine.
+
+        Raises
+        ------
+        KVLabError
+            With what to try: an unknown model, no room for its weights, a worker that cannot load it.
+        """
+        self._require_open()
+        path = resolve(model, self.core.progress)
+        name = describe(path).name
+        known = self._folders.setdefault(name, path)
+        if known != path:
+            raise InvalidInput(
+                f"this lab has another {name!r}, of {known}", hint="give one of the folders another name"
+            )
+        if name not in self._verbs.models:
+            Verbs(core_beside(self.core, path, n_copies=self._copies), self._verbs.models)
+        self._verbs.models.setdefault(model, self._verbs.models[name])
+        return name
 
     def inspect(self, **options: Any) -> Any:
         """The inspector of this lab, for a cell: every state that verbs make one by one, as it is made, from the first on.
@@ -380,7 +429,8 @@ class Lab(metaclass=Remembered):
         if not self._closed.acquire(blocking=False):
             return
         Remembered.forget(self)
-        self.core.closed = True
+        for verbs in self._verbs.models.values():
+            verbs.core.closed = True
         going = [run for run in self._runs if not run.over]
         for run in going:
             run.cancel()
@@ -439,6 +489,10 @@ def _at_exit(close: Callable[[], None]) -> None:
 
     # Private, but the only hook that comes before concurrent.futures has ended its own.
     getattr(threading, "_register_atexit", atexit.register)(still_there)
+
+
+def _spoken(core: Core) -> Spoken:
+    return Spoken(core.tokenizer, core.config.max_positions, core.model, core.config)
 
 
 def _identity_document(core: Core) -> dict[str, Any]:

@@ -9,8 +9,13 @@ from kvlab.state.identity import DTYPE_BYTES
 from kvlab.transport.link_pace import LinkPace, parse_pace
 
 
-def check(workers: int, same_host: str, prefill_chunk: int, dtype: str) -> None:
+def check(workers: int, same_host: str, prefill_chunk: int, dtype: str, namespace: str) -> None:
     """Raise for what no lab can be."""
+    if not isinstance(namespace, str) or "/" in namespace:
+        raise InvalidInput(
+            f"namespace={namespace!r}",
+            hint="a text without '/', which begins the namespaces that runs have of their own",
+        )
     if not isinstance(workers, int) or workers < 1:
         raise InvalidInput(f"workers={workers!r}: a lab needs at least one worker", hint="Lab(workers=2)")
     if same_host not in ("map", "frames"):
@@ -51,7 +56,7 @@ def pace_of(
     return pace
 
 
-def check_protocol(protocol: str, same_host: str, *, own: bool) -> None:
+def check_protocol(protocol: str, same_host: str, *, own: bool, encrypted: bool) -> None:
     """Raise for a protocol that is not there, or does not go with the rest."""
     if protocol == "tcp":
         return
@@ -67,4 +72,9 @@ def check_protocol(protocol: str, same_host: str, *, own: bool) -> None:
     if not own:
         raise InvalidInput(
             'protocol="ucxx" is for workers that the lab starts', hint="a scheduler's address names its protocol itself"
+        )
+    if encrypted:
+        raise InvalidInput(
+            'protocol="ucxx" cannot be encrypted: UCX has no TLS',
+            hint='Lab(protocol="ucxx", same_host="frames", security=False)',
         )

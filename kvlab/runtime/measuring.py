@@ -18,7 +18,7 @@ from distributed import get_worker
 from kvlab.cost.model import DecodeCurve, Link, PrefillCurve, link_name
 from kvlab.engine.protocol import Branch
 from kvlab.runtime.core import Core
-from kvlab.runtime.engines import on_model_thread
+from kvlab.runtime.engines import ModelSpec, engine_for, on_model_thread
 from kvlab.runtime.halves import behind
 from kvlab.runtime.tasks import touch
 from kvlab.runtime.worker_plugin import plugin_of
@@ -92,9 +92,10 @@ class Links:
 # -- on a worker
 
 
-def compute_points(threads: int, effort: Effort) -> dict[str, Any]:
+def compute_points(threads: int, effort: Effort, beside: ModelSpec | None = None) -> dict[str, Any]:
     """Seconds of prefills and decode steps, and of copying."""
-    measured: dict[str, Any] = on_model_thread(_compute_points, plugin_of(get_worker()).engine, threads, effort)
+    engine = plugin_of(get_worker()).engine if beside is None else on_model_thread(engine_for, beside)
+    measured: dict[str, Any] = on_model_thread(_compute_points, engine, threads, effort)
     copied = probe_segment(PROBE_COPY_TOKENS)
     behind(1, copied)
     seconds = median(_timed(lambda: behind(1, copied)) for _ in range(effort.repeats))
@@ -165,7 +166,7 @@ def measure_compute(core: Core, cores: int, effort: Effort) -> Compute:
     """Prefill and decode curves of the first worker with all its cores."""
     first = core.living_workers()[0].name
     told = core.client.submit(
-        compute_points, cores, effort, pure=False, workers=core.address_of(first), resources={"model": 1}
+        compute_points, cores, effort, core.beside, pure=False, workers=core.address_of(first), resources={"model": 1}
     ).result()
     prefill = PrefillCurve.fit(told["prefill"], cores)
     (n_near, near), (n_far, far) = told["near"], told["far"]

@@ -7,31 +7,35 @@ import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvlab.engine.chat import ChatTokenizer
 from kvlab.errors import ClusterError
 from kvlab.policy.eviction import EvictionPolicy
 from kvlab.progress import Progress
-from kvlab.runtime import calibration
+from kvlab.runtime import calibration, certificates
+from kvlab.runtime.admitting import agreed, require_same, told_by
 from kvlab.runtime.catalog import Catalog, PhaseChanged, StateEntry
 from kvlab.runtime.cluster import Cluster, Foreign, LocalThreads, LocalWorkers, wait_for_workers
-from kvlab.runtime.core import Core, WorkerSeen
+from kvlab.runtime.core import Core
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.hub import Hub
 from kvlab.runtime.replicas import take_over_placement
 from kvlab.runtime.reporting import TOPIC
 from kvlab.runtime.scheduler_plugin import WorkersSeen
 from kvlab.runtime.watching import watch
-from kvlab.runtime.worker_plugin import PLUGIN_NAME, plugin_of
 from kvlab.runtime.worker_process import START_SECONDS
 from kvlab.state.lifecycle import Phase
 from kvlab.store.events import Kind
 from kvlab.transport.link_pace import LinkPace
 
+if TYPE_CHECKING:
+    from distributed.security import Security
+
 logger = logging.getLogger(__name__)
 
 FOREIGN_SECONDS = 10.0
+PLAIN = "Not encrypted, and open to every process of this machine that can reach 127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,19 @@ class Opening:
     calibrate: bool = False
     pace: LinkPace | None = None
     protocol: str = "tcp"
+    security: bool | Security = True
 
     def cluster(self, address: str | None, n_workers: int, *, processes: bool) -> Cluster:
         """Somebody's scheduler at ``address``, or local workers being started. The caller closes it."""
         if address:
-            return Foreign(address)
+            if certificates.in_the_open(address):
+                self.progress.say(f"{address} is not encrypted: who is on the way can read states, and change them")
+            return Foreign(address, certificates.for_scheduler(address, security=self.security))
         if processes:
-            return LocalWorkers(self.spec, n_workers, self.same_host, self.scratch, self.pace, self.protocol)
+            shown = certificates.temporary(self.scratch / "tls") if self.security else None
+            if shown is None:
+                self.progress.say(f"{PLAIN}: security=False")
+            return LocalWorkers(self.spec, n_workers, self.same_host, self.scratch, self.pace, self.protocol, shown)
         return LocalThreads(self.spec, n_workers, self.same_host, self.scratch)
 
     def core(self, cluster: Cluster, n_workers: int) -> Core:
@@ -71,8 +81,9 @@ class Opening:
             client.subscribe_topic(TOPIC, hub.on_dask_event)
             with self.progress.task(f"Starting {n_workers} workers with {self.spec.name}"):
                 wait_for_workers(client, n_workers, lambda: _failed(cluster), _patience(cluster))
-                told = client.run(_describe_worker)
-            first, seen = self._agreed({address: one for address, one in told.items() if one is not None}, len(told))
+                told = told_by(client, self.spec.name)
+            n_asked = len(client.scheduler_info(n_workers=-1)["workers"])
+            first, seen = agreed(told, n_asked, self.spec, self.same_host, self.pace)
             core = Core(
                 client=client,
                 hub=hub,
@@ -87,7 +98,8 @@ class Opening:
                 progress=self.progress,
                 pace=self.pace,
             )
-            hub.listen(lambda _, event: watch(core, event, lambda address: self._admit(core, address)))
+            own = not isinstance(cluster, Foreign)
+            hub.listen(lambda _, event: watch(core, event, lambda address: self._admit(core, address), own=own))
             client.register_plugin(WorkersSeen())
             if isinstance(cluster, Foreign):
                 for setting in client.run_on_scheduler(take_over_placement):
@@ -104,55 +116,20 @@ class Opening:
         """Ask a worker that joined later who it is, and let it in if it serves what the others do."""
 
         def ask() -> None:
-            told = core.client.run(_describe_worker, workers=[address], on_error="return").get(address)
-            if not isinstance(told, dict):
-                return
             try:
-                _, seen = self._agreed({address: told}, 1)
+                told = told_by(core.client, self.spec.name, [address])
+                if address not in told:
+                    return  # a worker of something else
+                _, seen = agreed(told, 1, self.spec, self.same_host, self.pace)
+                require_same("this lab", (core.model, core.config), address, told[address])
             except ClusterError as refusal:
                 logger.warning("%s", refusal)
                 return
-            if (told["identity"], told["config"]) == (core.model, core.config):
-                core.workers.update(seen)
+            except OSError:
+                return  # gone again
+            core.workers.update(seen)
 
         threading.Thread(target=ask, name="kvlab-admit", daemon=True).start()
-
-    def _agreed(self, told: dict[str, Any], n_workers: int) -> tuple[dict[str, Any], dict[str, WorkerSeen]]:
-        mine = {address: one for address, one in told.items() if one["identity"].name == self.spec.name}
-        if not mine:
-            others = ", ".join(sorted({one["identity"].name for one in told.values()})) or "no model of kvlab"
-            raise ClusterError(
-                f"none of the {n_workers} workers serves {self.spec.name}; they serve {others}",
-                hint=f"start one with `kvlab worker ADDRESS --model {self.spec.name}`",
-            )
-        first = next(iter(mine.values()))
-        for address, one in mine.items():
-            if (one["identity"], one["config"]) != (first["identity"], first["config"]):
-                raise ClusterError(
-                    f"the workers at {address} and {first['address']} serve different weights or settings of {self.spec.name}",
-                    hint="start all workers with the same model folder, device and dtype",
-                )
-            if one["same_host"] != self.same_host:
-                raise ClusterError(
-                    f"the worker at {address} was started with --same-host {one['same_host']}, this lab with {self.same_host}",
-                    hint=f"Lab(..., same_host={one['same_host']!r}), or start the workers otherwise",
-                )
-            if one["pace"] != self.pace:
-                raise ClusterError(
-                    f"the worker at {address} has {_links(one['pace'])}, this lab has {_links(self.pace)}",
-                    hint="a lab paces the links of the workers that it starts; leave out --link-rate for others",
-                )
-            if self.spec.dtype not in ("auto", one["config"].dtype):
-                raise ClusterError(
-                    f"the worker at {address} computes in {one['config'].dtype}, this lab wants {self.spec.dtype}",
-                    hint=f"start the workers with --dtype {self.spec.dtype}",
-                )
-        fields = ("host", "pid", "cores", "device", "memory_bytes")
-        seen = {
-            one["name"]: WorkerSeen(one["name"], address, *(one[field] for field in fields))
-            for address, one in mine.items()
-        }
-        return first, seen
 
 
 def _phase_reporter(hub: Hub) -> PhaseChanged:
@@ -179,11 +156,3 @@ def stop_listening(client: Any) -> None:
 
     with contextlib.suppress(ClosedClientError):
         client.unsubscribe_topic(TOPIC)
-
-
-def _links(pace: LinkPace | None) -> str:
-    return "links that are not paced" if pace is None else f"links paced to {pace}"
-
-
-def _describe_worker(dask_worker: Any) -> dict[str, Any] | None:
-    return plugin_of(dask_worker).describe() if PLUGIN_NAME in dask_worker.plugins else None

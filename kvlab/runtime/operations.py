@@ -169,6 +169,7 @@ class Operations:
             branches,
             request.threads,
             self.core.chunk,
+            self.core.beside,
         )
 
     def _where(self, worker: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvlab.engine.protocol import Branch
+from kvlab.runtime.engines import ModelSpec
 from kvlab.state.identity import ModelIdentity
 
 MODEL_WORK: dict[str, float] = {"model": 1}
@@ -30,6 +31,8 @@ class Order:
         How many threads this work may use.
     chunk
         Prefill in pieces of so many tokens; progress and cancellation happen between them.
+    beside
+        Where to load the model from, if it is not the one that the worker was started with.
     """
 
     action: str
@@ -41,3 +44,4 @@ class Order:
     branches: tuple[Branch, ...]
     threads: int
     chunk: int = 1024
+    beside: ModelSpec | None = None

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from kvlab.cost.policies import forced, oracle_of
 from kvlab.errors import InvalidInput, KVLabError
+from kvlab.runtime.beside import Speaker
 from kvlab.runtime.conductor import Conductor
 from kvlab.runtime.gate import Gate
 from kvlab.runtime.handles import KVState
+from kvlab.runtime.operations import Operations
 from kvlab.runtime.recording import RunRecorder, announce_workers
 from kvlab.runtime.remote_errors import as_error
 from kvlab.runtime.reporting import FLUSH_SECONDS
 from kvlab.runtime.units import Flow, PendingAction, edge_id, units_of
+from kvlab.state.tokens import unpack_ids
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 from kvlab.store.saved import Tables
@@ -56,13 +59,16 @@ class Answer:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Ids of all generated tokens, the stop token included."""
-        return tuple(self.turn["token_ids"])
+        """Ids of all generated tokens, the stop token included; of a skipped turn, those of the one it stands for."""
+        self._run.result_of(self._name)
+        return self._run.ids_of(self._name)
 
     @property
     def state(self) -> KVState:
         """Its state; stateflow only."""
         self._run.result_of(self._name)
+        if self._run.graph.by_id[self._name].tool is not None:
+            raise InvalidInput(f"{self._name} is a tool: it has a text and no state", hint="ask who reads it")
         if self._name not in self._run.states:
             raise InvalidInput(f"{self._name} has no state in textflow", hint='run with flow="state"')
         return self._run.states[self._name]
@@ -122,7 +128,10 @@ class Run:
         announce_workers(self._hub, self.name, workers_now)
         self._conductor = Conductor(
             verbs.core,
-            verbs.planner,
+            {
+                "" if one is verbs else name: Speaker(one.core, one.planner, Operations(one.core))
+                for name, one in verbs.models.items()
+            },
             graph,
             run=self.name,
             flow=flow,
@@ -142,7 +151,7 @@ class Run:
     def _on_node_done(self, node: str) -> None:
         record = self._conductor.progress.states.get(node)
         if record is not None and node not in self.states:
-            self.states[node] = KVState(self._verbs, record)
+            self.states[node] = KVState(self._verbs.models[record.model.name], record)
         with self._changed:
             self._changed.notify_all()
 
@@ -341,8 +350,21 @@ class Run:
             raise progress.error
         return progress.texts.get(agent, "")
 
+    def ids_of(self, agent: str) -> tuple[int, ...]:
+        """Ids that the agent's answer is made of, once it is done."""
+        return unpack_ids(self._conductor.progress.outputs.get(agent, b""))
+
     def turn_of(self, agent: str) -> Mapping[str, Any]:
-        """The measured turn of an agent that is done."""
+        """The measured turn of an agent that is done.
+
+        Raises
+        ------
+        InvalidInput
+            If it was skipped: then nothing was measured.
+        """
+        because = self._conductor.progress.skipped.get(agent)
+        if because is not None:
+            raise InvalidInput(f"{agent} has no turn: it was skipped, because {because}", hint="its text is there")
         self._hub.settle()
         for row in reversed(self.tables["turns"].to_pylist()):
             if row["agent"] == agent:
@@ -350,8 +372,10 @@ class Run:
         raise KVLabError(f"no turn of {agent} is recorded", hint="run.status tells how far the run is")
 
     def state_of(self, agent: str) -> str:
-        """``done``, ``failed`` or ``waiting``."""
+        """``done``, ``skipped``, ``failed`` or ``waiting``."""
         progress = self._conductor.progress
+        if agent in progress.skipped:
+            return "skipped"
         return "failed" if agent in progress.failed else "done" if agent in progress.done_ns else "waiting"
 
     # -- the record

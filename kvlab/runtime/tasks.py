@@ -19,7 +19,7 @@ from distributed import get_worker
 
 from kvlab.engine.protocol import Listener, Produced
 from kvlab.errors import StateMismatch
-from kvlab.runtime.engines import on_model_thread
+from kvlab.runtime.engines import engine_for, on_model_thread
 from kvlab.runtime.orders import Order
 from kvlab.runtime.worker_plugin import KVWorker, plugin_of
 from kvlab.state.tokens import n_ids, pack_ids, unpack_ids
@@ -237,7 +237,7 @@ def _at_work(order: Order, past: Sequence[Segment] = ()) -> Iterator[_Work]:
     import torch
 
     plugin = _plugin.get()
-    engine = plugin.engine
+    engine = plugin.engine if order.beside is None else engine_for(order.beside)
     if engine.identity.weights != order.model.weights:
         raise StateMismatch(
             f"worker {plugin.worker_name} has loaded {engine.identity.name} with other weights than {order.model.name}",

@@ -9,6 +9,7 @@ from kvlab.compiler.graph import Graph, Node
 from kvlab.cost.decide import Decision
 from kvlab.runtime.operations import Pending
 from kvlab.runtime.prefetch import Prefetched
+from kvlab.runtime.tool_calls import ToolCall
 from kvlab.state.records import StateRecord
 
 Flow = Literal["state", "text"]
@@ -34,6 +35,7 @@ class Unit:
     announced: bool = False
     pending: Pending | None = None
     text_answer: Any = None
+    call: ToolCall | None = None
     tries: int = 0
     because: str | None = None
     planned: str = ""
@@ -104,6 +106,8 @@ class Progress:
     texts: dict[str, str] = field(default_factory=dict)
     states: dict[str, StateRecord] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Node → why it did not run; it stands for the turn that it continues."""
     done_ns: dict[str, int] = field(default_factory=dict)
     status: str = "running"
     error: Exception | None = None
@@ -112,7 +116,7 @@ class Progress:
 def units_of(graph: Graph, flow: Flow) -> list[Unit]:
     """What ``graph`` launches: in textflow every agent by itself, in stateflow siblings together."""
     if flow == "text":
-        return [Unit((node,)) for node in graph.nodes if node.sampling.max_new_tokens]
+        return [Unit((node,)) for node in graph.nodes if node.sampling.max_new_tokens or node.tool is not None]
     grouped = {name: group for group in graph.siblings for name in group}
     groups = [grouped.get(node.id, (node.id,)) for node in graph.nodes]
     return [Unit(tuple(graph.by_id[name] for name in group)) for group in dict.fromkeys(groups)]

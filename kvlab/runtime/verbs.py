@@ -34,10 +34,15 @@ SUMMARY = "Summarize these continuations in a few sentences, keeping what they a
 
 
 class Verbs:
-    """Carries out verbs on one core. Thread-safe: verbs may be called from several threads."""
+    """Carries out verbs on one core. Thread-safe: verbs may be called from several threads.
 
-    def __init__(self, core: Core) -> None:
+    ``models`` has the verbs of every model of the lab, by its name; all of them share it.
+    """
+
+    def __init__(self, core: Core, models: dict[str, Verbs] | None = None) -> None:
         self.core = core
+        self.models = models if models is not None else {}
+        self.models[core.model.name] = self
         self.planner = Planner(core)
         self._bench = Workbench(core)
         self._timeline = Timeline()

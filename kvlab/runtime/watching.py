@@ -8,15 +8,17 @@ from kvlab.runtime.core import Core
 from kvlab.store.events import Event, Kind
 
 
-def watch(core: Core, event: Event, admit: Callable[[str], None]) -> None:
+def watch(core: Core, event: Event, admit: Callable[[str], None], *, own: bool) -> None:
     """Take one event of the cluster in; ``admit(address)`` is called for a worker that was never seen.
+
+    Where workers are not the lab's ``own``, also for one that comes again under its name: who started it is not known.
 
     Runs on the hub's thread; also where dropped handles are acted on.
     """
     worker = event.worker or ""
     if event.kind is Kind.WORKER_JOINED and event.source == "scheduler":
         known = core.workers.get(worker)
-        if known is None:
+        if known is None or not own:
             admit(event.detail["address"])
         else:
             # Started again under its name: on the host it was on.

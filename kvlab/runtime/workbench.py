@@ -220,7 +220,8 @@ class Workbench:
         """An order for one piece of a verb's work."""
         action = self.new_action(op)
         threads = self.core.threads_for(worker)
-        return Order(action, LAB, work, self.core.model, agents, recipes, branches, threads, self.core.chunk)
+        core = self.core
+        return Order(action, LAB, work, core.model, agents, recipes, branches, threads, core.chunk, core.beside)
 
     def where(self, worker: str) -> dict[str, Any]:
         """Dask's keywords for a loose placement."""

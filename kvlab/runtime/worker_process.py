@@ -11,15 +11,19 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kvlab.engine.models import describe
 from kvlab.errors import ClusterError, InvalidInput, KVLabError
 from kvlab.runtime import dask_settings
+from kvlab.runtime.certificates import LOOPBACK, Certificates, configured
 from kvlab.runtime.engines import ModelSpec
 from kvlab.runtime.orders import MODEL_WORK
 from kvlab.transport.link_pace import LinkPace
+
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +52,23 @@ def main(
     pace: LinkPace | None = None,
     local_directory: str | None = None,
     watch_stdin: bool = False,
+    certificates: Certificates | None = None,
 ) -> int:
     """Serve the scheduler at ``address`` until it is gone; returns the exit status.
 
     With ``watch_stdin`` the process also ends when its standard input closes: whoever started it holds the other end,
     so it ends with its starter however that came to its end. With ``pace`` the links to other workers are paced.
+    A scheduler at ``tls://`` is shown ``certificates``, or what Dask's configuration names.
 
     Raises
     ------
     InvalidInput
-        If ``address`` is none.
+        If ``address`` is none, or wants certificates that are not given.
     ClusterError
         If no scheduler answers there within :data:`START_SECONDS`.
     """
     _require_address(address)
+    security = _security(address, certificates)
     for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     dask_settings.apply()
@@ -71,11 +78,17 @@ def main(
         threading.Thread(target=_end_with_stdin, name="kvlab-stdin", daemon=True).start()
     # A lab asks for a model by the name on its card, whatever it was called on this command line.
     model = replace(model, name=describe(model.path).name)
-    return asyncio.run(_serve(address, model, name, same_host, pace, local_directory))
+    return asyncio.run(_serve(address, model, name, same_host, pace, local_directory, security))
 
 
 async def _serve(
-    address: str, model: ModelSpec, name: str | None, same_host: str, pace: LinkPace | None, directory: str | None
+    address: str,
+    model: ModelSpec,
+    name: str | None,
+    same_host: str,
+    pace: LinkPace | None,
+    directory: str | None,
+    security: Security | None,
 ) -> int:
     from distributed import Worker
 
@@ -87,11 +100,12 @@ async def _serve(
         # This process is the worker's alone, so nothing else is paced by it.
         pacing.install(pace)
     # A scheduler on loopback has its workers there too; any other needs an address that it can reach.
-    local = urlsplit(address).hostname in ("127.0.0.1", "localhost", "::1")
+    local = urlsplit(address).hostname in LOOPBACK
     worker = Worker(
         address,
         host="127.0.0.1" if local else None,
         protocol=urlsplit(address).scheme,
+        security=security,
         dashboard_address="127.0.0.1:0",
         nthreads=THREADS,
         resources=MODEL_WORK,
@@ -152,6 +166,16 @@ def _require_address(address: str) -> None:
         raise InvalidInput(f"{address!r} is not the address of a scheduler", hint="such as tcp://127.0.0.1:8786")
 
 
+def _security(address: str, certificates: Certificates | None) -> Security | None:
+    if urlsplit(address).scheme != "tls":
+        if certificates is not None:
+            raise InvalidInput(f"certificates for {address}, which is not encrypted", hint="the address is tls://…")
+        return None
+    if certificates is not None:
+        return certificates.security()
+    return configured(address, "worker", f"kvlab worker {address} --tls-ca-file FILE --tls-cert FILE --tls-key FILE")
+
+
 def _end_with_stdin() -> None:
     while os.read(0, 1024):
         continue
@@ -160,7 +184,13 @@ def _end_with_stdin() -> None:
 
 
 def command(
-    address: str, model: ModelSpec, name: str, same_host: str, pace: LinkPace | None, local_directory: Path
+    address: str,
+    model: ModelSpec,
+    name: str,
+    same_host: str,
+    pace: LinkPace | None,
+    local_directory: Path,
+    certificates: Certificates | None = None,
 ) -> list[str]:
     """The command line of a worker that ends with its starter."""
     # repr says a float to its last bit, and the lab compares what its workers then say.
@@ -173,5 +203,5 @@ def command(
         sys.executable, "-m", "kvlab", "worker", address,
         "--name", name, "--model", model.name, "--model-path", model.path, "--device", model.device,
         "--dtype", model.dtype, "--same-host", same_host, "--local-directory", str(local_directory), "--watch-stdin",
-        *paced,
+        *paced, *(certificates.flags if certificates is not None else []),
     ]  # fmt: skip

@@ -23,6 +23,11 @@ def differences(
     return found
 
 
+def told(found: dict[str, tuple[object, object]]) -> str:
+    """:func:`differences` for people: ``weights: 1f0c… here 77ab…``."""
+    return "; ".join(f"{name}: {_short(a)} here {_short(b)}" for name, (a, b) in found.items())
+
+
 def require_compatible(
     state: str, state_model: ModelIdentity, state_config: KVConfig, model: ModelIdentity, config: KVConfig
 ) -> None:
@@ -35,9 +40,8 @@ def require_compatible(
     """
     found = differences(state_model, state_config, model, config)
     if found:
-        listed = "; ".join(f"{name}: {_short(a)} here {_short(b)}" for name, (a, b) in found.items())
         raise StateMismatch(
-            f"state {state} was made by {state_model.name} and cannot be used by {model.name}: {listed}",
+            f"state {state} was made by {state_model.name} and cannot be used by {model.name}: {told(found)}",
             hint="open it in a lab with that model, or pass the text and let it be prefilled again",
             fields=sorted(found),
         )

@@ -22,6 +22,8 @@ class Kind(StrEnum):
     ACTION_STARTED = "action.started"  # action, worker, agent; detail: op, threads (sent by the worker)
     ACTION_FINISHED = "action.finished"  # action, worker, agent, seconds; detail: op
     ACTION_FAILED = "action.failed"  # action, worker, agent; detail: op, error
+    # action, agent, state (that it stands for); detail: op, because, instead (the agent whose answer stands)
+    ACTION_SKIPPED = "action.skipped"
     # state, agent, n_tokens (whole path), nbytes (own segments);
     # detail: name, operator, parents, segments, exact, note, preview
     STATE_CREATED = "state.created"
@@ -31,7 +33,8 @@ class Kind(StrEnum):
     SEGMENT_DROPPED = "segment.dropped"  # segment, worker, nbytes
     SEGMENT_SENT = "segment.sent"  # segment, worker (sender), nbytes (on the wire; 0 when mapped); detail: to, how
     SEGMENT_RECEIVED = "segment.received"  # segment, worker (receiver), nbytes, seconds; detail: from, how
-    # edge, agent; detail: source, target, n_tokens, alternatives, chosen, worker, reason, policy, seen (cost/seen.py)
+    # edge, agent; detail: source, target, n_tokens, alternatives, chosen, worker, reason, policy, seen (cost/seen.py),
+    # fields (in which the models of both ends differ; only where they do)
     DECISION = "decision"
     DECISION_ACTUAL = "decision.actual"  # edge, seconds; detail: how, worker, nbytes, terms, because
     DECISION_AUDIT = "decision.audit"  # edge; detail: roads [{how, worker, seconds, because}], regret

@@ -61,6 +61,13 @@ def action_failed(world: World, seq: int, event: Event) -> None:
         agent.update(status="failed", error=error)
 
 
+def action_skipped(world: World, seq: int, event: Event) -> None:
+    """An operator will not run: its stop condition held."""
+    _operator(world, seq, event).update(status="skipped", subject=event.agent, error=event.detail.get("because"))
+    for agent in _agents(world, seq, event):
+        agent.update(status="skipped", state=event.state, error=event.detail.get("because"))
+
+
 def state_created(world: World, seq: int, event: Event) -> None:
     """A state exists."""
     told = {key: event.detail.get(key) for key in ("name", "operator", "note", "preview")}
@@ -205,6 +212,7 @@ WORK_HANDLERS = {
     Kind.ACTION_STARTED: action_started,
     Kind.ACTION_FINISHED: action_finished,
     Kind.ACTION_FAILED: action_failed,
+    Kind.ACTION_SKIPPED: action_skipped,
     Kind.STATE_CREATED: state_created,
     Kind.STATE_PHASE: state_phase,
     Kind.DECISION: decision,

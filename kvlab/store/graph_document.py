@@ -20,6 +20,9 @@ def graph_document(graph: Graph) -> dict[str, Any]:
                 "parent": node.parent,
                 "known_tokens": node.known_tokens,
                 "max_new_tokens": node.sampling.max_new_tokens,
+                "model": node.model or None,
+                "tool": node.tool.name if node.tool is not None else None,
+                "unless": [node.unless.agent, node.unless.text] if node.unless is not None else None,
             }
             for node in graph.nodes
         ],

@@ -16,8 +16,8 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def require_writable(folder: Path, what: str, hint: str) -> Path:
-    """``folder``, made if it is not there, once it is known that files can be made in it.
+def require_writable(folder: Path, what: str, hint: str, *, mode: int = 0o777) -> Path:
+    """``folder``, made (with ``mode``) if it is not there, once it is known that files can be made in it.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def require_writable(folder: Path, what: str, hint: str) -> Path:
         If it is no folder, or may not be written; ``what`` says what should have gone there.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it may not be written"
     except OSError as error:
         reason = (error.strerror or str(error)).lower()

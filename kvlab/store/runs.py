@@ -81,7 +81,7 @@ def require_runs_root(root: str | os.PathLike[str] | None = None) -> Path:
         If they cannot.
     """
     parent = Path(root) if root is not None else runs_root()
-    return require_writable(parent, "runs", "KVLAB_RUNS=FOLDER names another place")
+    return require_writable(parent, "runs", "KVLAB_RUNS=FOLDER names another place", mode=0o700)
 
 
 def new_run_folder(

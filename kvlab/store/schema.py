@@ -57,13 +57,13 @@ AGENTS = _table(
     _TIME,
     ("agent", _TEXT, "name"),
     ("worker", _TEXT, "worker it last ran on"),
-    ("status", _TEXT, "planned, running, done or failed"),
+    ("status", _TEXT, "planned, running, done, failed or skipped"),
     ("n_prefill_done", _INT, "tokens prefilled so far in its current turn, of its whole batch"),
     ("n_prefill_total", _INT, "tokens to prefill in its current turn, in its whole batch"),
     ("n_generated", _INT, "tokens of its finished turns; while none is finished, those sampled so far"),
     ("n_turns", _INT, "turns finished"),
     ("state", _TEXT, "the last state made for it"),
-    ("error", _TEXT, "why it failed"),
+    ("error", _TEXT, "why it failed, or was skipped"),
 )
 
 TURNS = _table(
@@ -173,13 +173,13 @@ OPERATORS = _table(
     ("subject", _TEXT, "what it is about"),
     ("agent", _TEXT, "agent"),
     ("worker", _TEXT, "worker"),
-    ("status", _TEXT, "planned, running, done or failed"),
+    ("status", _TEXT, "planned, running, done, failed or skipped"),
     ("planned_ns", _INT, "ns"),
     ("started_ns", _INT, "ns, the worker's clock"),
     ("finished_ns", _INT, "ns"),
     ("seconds", _REAL, "s: how long it took (measured)"),
     ("threads", _INT, "threads granted"),
-    ("error", _TEXT, "why it failed"),
+    ("error", _TEXT, "why it failed, or was skipped"),
 )
 
 WORKERS = _table(

@@ -124,6 +124,8 @@ def _load(source: Path, told: dict[str, Any]) -> torch.Tensor:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    if Path(told["file"]).name != told["file"]:
+        raise RunUnreadable(f"{source} names {told['file']!r}, which is not in it", hint="load what kvlab saved")
     file = source / told["file"]
     _check(file, told)
     try:

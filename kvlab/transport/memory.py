@@ -87,7 +87,8 @@ class Block:
         # A number that was given back may name a FIFO by now, whose opening would wait for a writer.
         mine = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(mine)
-        if (status.st_ino, status.st_size) != (inode, nbytes):
+        # /proc shows a process's descriptors to its own user and to root; as root, this refuses what another user offers.
+        if (status.st_ino, status.st_size, status.st_uid) != (inode, nbytes, os.geteuid()):
             os.close(mine)
             raise OSError(errno.ESTALE, f"descriptor {fd} of process {pid} is no longer the block that was offered")
         return cls(mine, nbytes, writable=False)

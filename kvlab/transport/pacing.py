@@ -1,4 +1,4 @@
-"""Links with a rate and a latency on one host: real TCP frames between workers, held back by the sender.
+"""Links with a rate and a latency on one host: real TCP frames between workers, plain or in TLS, held back by the sender.
 
 Bytes on the wire are paced, never the finished result: a message leaves chunk by chunk, each when the link would have
 carried it. A rate holds for a pair of sender and receiver, so every connection to one worker shares one :class:`Pacer`.
@@ -17,9 +17,12 @@ from distributed.comm import registry
 from distributed.comm.core import CommClosedError
 from distributed.comm.tcp import (
     TCP,
-    TCPBackend,
+    TLS,
+    BaseTCPBackend,
     TCPConnector,
     TCPListener,
+    TLSConnector,
+    TLSListener,
     _add_frames_header,
     convert_stream_closed_error,
 )
@@ -113,6 +116,10 @@ class PacedTCP(TCP):
         return int(nbytes)
 
 
+class PacedTLS(PacedTCP, TLS):
+    """The same in TLS: what is paced are the bytes that are then encrypted, which adds 22 to every 16 KiB."""
+
+
 async def _send(stream: IOStream, frames: Sequence[Any], pacer: Pacer) -> None:
     # Waited for before the link is asked: other messages use it meanwhile.
     begun = time.monotonic() + pacer.pace.latency_seconds
@@ -128,49 +135,72 @@ async def _send(stream: IOStream, frames: Sequence[Any], pacer: Pacer) -> None:
             await stream.write(chunk)
 
 
-class PacedConnector(TCPConnector):
+class _Connects:
     """Opens paced connections."""
 
+    paced: type[PacedTCP]
     comm_class: Any
 
     def __init__(self, links: Links) -> None:
-        self.comm_class = partial(PacedTCP, links)
+        self.comm_class = partial(self.paced, links)
 
 
-class PacedListener(TCPListener):
+class _Listens:
     """Accepts paced connections."""
 
+    paced: type[PacedTCP]
     comm_class: Any
 
     def __init__(self, links: Links, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self.comm_class = partial(PacedTCP, links)
+        self.comm_class = partial(self.paced, links)
         self._links = links
 
     async def on_connection(self, comm: Any, handshake_overrides: dict[str, Any] | None = None) -> None:
         """Shake hands, and say who this is: Dask's ``connection_args`` only reach the connections a worker opens."""
         own = {HANDSHAKE_KEY: self._links.own_name} if self._links.own_name else {}
-        await super().on_connection(comm, {**(handshake_overrides or {}), **own})
+        parent: Any = super()
+        await parent.on_connection(comm, {**(handshake_overrides or {}), **own})
 
 
-class PacedBackend(TCPBackend):
-    """Makes both of them, with the same links."""
+class _PlainConnector(_Connects, TCPConnector):
+    paced = PacedTCP
 
-    def __init__(self, pace: LinkPace) -> None:
-        self.links = Links(pace)
 
-    def get_connector(self) -> PacedConnector:
+class _PlainListener(_Listens, TCPListener):
+    paced = PacedTCP
+
+
+class _TLSConnector(_Connects, TLSConnector):
+    paced = PacedTLS
+
+
+class _TLSListener(_Listens, TLSListener):
+    paced = PacedTLS
+
+
+class PacedBackend(BaseTCPBackend):
+    """Makes connectors and listeners, plain ones or for TLS, with the same links."""
+
+    def __init__(self, links: Links, *, encrypted: bool = False) -> None:
+        self.links = links
+        self._connector = _TLSConnector if encrypted else _PlainConnector
+        self._listener = _TLSListener if encrypted else _PlainListener
+
+    def get_connector(self) -> Any:
         """For connections from here."""
-        return PacedConnector(self.links)
+        return self._connector(self.links)
 
-    def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **connection_args: Any) -> PacedListener:  # noqa: FBT001 - as Dask calls it
+    def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **connection_args: Any) -> Any:  # noqa: FBT001 - as Dask calls it
         """For connections to here."""
-        return PacedListener(self.links, loc, handle_comm, deserialize, **connection_args)
+        return self._listener(self.links, loc, handle_comm, deserialize, **connection_args)
 
 
 def install(pace: LinkPace) -> None:
     """Pace this process's links. Changes Dask's registry, which a server asks when it is made: call it before."""
-    registry.backends["tcp"] = PacedBackend(pace)
+    links = Links(pace)
+    registry.backends["tcp"] = PacedBackend(links)
+    registry.backends["tls"] = PacedBackend(links, encrypted=True)
 
 
 def installed_pace() -> LinkPace | None:

@@ -2,7 +2,8 @@
 
 Each worker holds a small memfd with a nonce and announces (pid, fd, nonce) in the handshake of every connection it
 opens. Who is about to send opens the peer's probe through /proc and reads it. If the nonce is there, the peer's memory
-can be reached from here, and so can ours from there. Anything else means: not the same host, send bytes.
+can be reached from here, and so can ours from there. Anything else means: not the same host, send bytes. So does a peer
+of another user: /proc shows descriptors to their own user alone, and it is asked whose memory it is.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def _read_back(probe: dict[str, Any]) -> str | None:
     except OSError:
         return None
     try:
-        return os.pread(fd, _NONCE_BYTES, 0).hex()
+        # Root could read anybody's; whose memory it is counts there, too.
+        return os.pread(fd, _NONCE_BYTES, 0).hex() if os.fstat(fd).st_uid == os.geteuid() else None
     except OSError:
         return None
     finally:

@@ -56,9 +56,18 @@ def checked_integer(where: str, value: Any, least: int, largest: int = LARGEST_S
 
 def checked_temperature(where: str, value: Any) -> float:
     """A finite float ≥ 0. 0 is greedy."""
+    return _at_least_zero(where, value, "0 is greedy")
+
+
+def checked_seconds(where: str, value: Any) -> float:
+    """A finite float ≥ 0."""
+    return _at_least_zero(where, value, "seconds")
+
+
+def _at_least_zero(where: str, value: Any, hint: str) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidInput(f"{where} must be a number, not {type(value).__name__}: {value!r}", value=repr(value))
     number = float(value)
     if not (math.isfinite(number) and number >= 0):
-        raise InvalidInput(f"{where} must be finite and at least 0, not {number}", hint="0 is greedy", value=number)
+        raise InvalidInput(f"{where} must be finite and at least 0, not {number}", hint=hint, value=number)
     return number + 0.0  # -0.0 becomes 0.0: one recipe for one meaning

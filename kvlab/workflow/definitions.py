@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +52,14 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class StopCondition:
+    """Holds if what ``agent`` answered contains ``text``, letter by letter."""
+
+    agent: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentDefinition:
     """One turn: a user turn of ``parts``, joined by blank lines, and the answer to it.
 
@@ -60,6 +69,8 @@ class AgentDefinition:
         Name of the agent whose conversation this turn is appended to; None starts a conversation.
     role
         Text of the system turn; None lets the chat template decide. Only where a conversation starts.
+    unless
+        The turn is skipped if an agent's answer contains a text. Only with ``continues``.
     """
 
     name: str
@@ -67,6 +78,7 @@ class AgentDefinition:
     continues: str | None
     role: str | None
     generation: Generation
+    unless: StopCondition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +103,33 @@ class MergeDefinition:
     generation: Generation | None
 
 
-Definition = AgentDefinition | MergeDefinition
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A function that is called between two turns, with the texts of ``parts``; what it returns is its text.
+
+    Attributes
+    ----------
+    call
+        A name of :data:`kvlab.workflow.tools.TOOLS`, or a function.
+    pause_seconds
+        Waited before the call.
+    hold_seconds
+        How long the states that wait for it are kept in memory at most, whatever else wants room.
+    max_tokens
+        Of its text.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    call: str | Callable[..., str]
+    pause_seconds: float
+    hold_seconds: float
+    max_tokens: int
+
+    @property
+    def generation(self) -> None:
+        """No model runs for it."""
+        return
+
+
+Definition = AgentDefinition | MergeDefinition | ToolDefinition

@@ -16,18 +16,22 @@ from kvlab.workflow.definitions import (
     MergeDefinition,
     Part,
     TextPart,
+    ToolDefinition,
 )
+from kvlab.workflow.tools import TOOLS
 from kvlab.workflow.workflow import Workflow
 
 KEYS = ("name", "contexts", "agents")
-AGENT_KEYS = ("name", "prompt", "continues", "role", "model", "max_new_tokens", "temperature", "seed")
+AGENT_KEYS = ("name", "prompt", "continues", "role", "unless", "model", "max_new_tokens", "temperature", "seed")
+UNLESS_KEYS = ("agent", "says")
 MERGE_KEYS = ("name", "merge", "how", "instruction", "model", "max_new_tokens", "temperature", "seed")
+TOOL_KEYS = ("name", "tool", "given", "pause_seconds", "hold_seconds", "max_tokens")
 _DEFAULTS = Generation()
 _EXAMPLE = "`kvlab workloads review` prints an example"
 
 
 def to_yaml(workflow: Workflow) -> str:
-    """``workflow`` as YAML text: contexts by name, then agents and merges in the order of their definition."""
+    """``workflow`` as YAML text: contexts by name, then agents, merges and tools in the order of their definition."""
     document = {
         "name": workflow.name,
         "contexts": {context.name: context.text for context in workflow.contexts.values()},
@@ -66,6 +70,14 @@ def from_yaml(text: str) -> Workflow:
 
 def _written(definition: Definition) -> dict[str, Any]:
     told: dict[str, Any] = {"name": definition.name}
+    if isinstance(definition, ToolDefinition):
+        if not isinstance(definition.call, str):
+            raise InvalidInput(
+                f"tool {definition.name!r} calls a function of yours, which a YAML file cannot hold",
+                hint=f"keep this workflow in a Python file, or name one of: {', '.join(TOOLS)}",
+            )
+        told |= {"tool": definition.call, "given": [_written_part(part) for part in definition.parts]}
+        return told | {key: getattr(definition, key) for key in TOOL_KEYS[3:]}
     if isinstance(definition, MergeDefinition):
         told |= {"merge": list(definition.branches), "how": definition.how}
         told |= {"instruction": definition.instruction} if definition.instruction else {}
@@ -73,6 +85,8 @@ def _written(definition: Definition) -> dict[str, Any]:
         told |= {"continues": definition.continues} if definition.continues is not None else {}
         told |= {"role": definition.role} if definition.role is not None else {}
         told["prompt"] = [_written_part(part) for part in definition.parts]
+        if definition.unless is not None:
+            told["unless"] = {"agent": definition.unless.agent, "says": definition.unless.text}
     drawn = definition.generation
     for key in ("model", "max_new_tokens", "temperature", "seed") if drawn is not None else ():
         if getattr(drawn, key) != getattr(_DEFAULTS, key):
@@ -91,8 +105,8 @@ def _written_part(part: Part) -> Any:
 
 
 def _read(workflow: Workflow, where: str, told: Any) -> None:
-    merge = isinstance(told, Mapping) and "merge" in told
-    values = dict(_mapping(where, told, MERGE_KEYS if merge else AGENT_KEYS))
+    merge, tool = (isinstance(told, Mapping) and key in told for key in ("merge", "tool"))
+    values = dict(_mapping(where, told, MERGE_KEYS if merge else TOOL_KEYS if tool else AGENT_KEYS))
     name = values.pop("name", None)
     where = f"agent {name!r}"
     if merge:
@@ -101,11 +115,19 @@ def _read(workflow: Workflow, where: str, told: Any) -> None:
             raise InvalidInput(f"merge: of {where} must be a list of agents", hint=_EXAMPLE)
         workflow.merge(name, [_agent(workflow, where, branch) for branch in branches], **values)
         return
+    if tool:
+        workflow.tool(name, _read_parts(workflow, where, values.pop("given", None)), call=values.pop("tool"), **values)
+        return
     if "continues" in values:
         values["continues"] = _agent(workflow, where, values["continues"])
-    prompt = values.pop("prompt", None)
-    parts = prompt if isinstance(prompt, list) else [prompt]
-    workflow.agent(name, [_read_part(workflow, where, part) for part in parts], **values)
+    if "unless" in values:
+        condition = _mapping(f"unless: of {where}", values["unless"], UNLESS_KEYS)
+        values["unless"] = (_agent(workflow, where, condition.get("agent")), condition.get("says"))
+    workflow.agent(name, _read_parts(workflow, where, values.pop("prompt", None)), **values)
+
+
+def _read_parts(workflow: Workflow, where: str, told: Any) -> list[Any]:
+    return [_read_part(workflow, where, part) for part in (told if isinstance(told, list) else [told])]
 
 
 def _read_part(workflow: Workflow, where: str, part: Any) -> Any:

@@ -52,6 +52,13 @@ class Context(Handle):
     __slots__ = ()
 
 
+class Tool(Handle):
+    """A function that is called in the run. In a prompt it stands for what it returned."""
+
+    kind = "tool"
+    __slots__ = ()
+
+
 class Agent(Handle):
     """An agent or a merge. In a prompt it stands for what it generated; in ``continues=`` for its conversation."""
 

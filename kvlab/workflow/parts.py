@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from kvlab.errors import InvalidInput
 from kvlab.workflow.checks import checked_text
 from kvlab.workflow.definitions import AnswerPart, ContextPart, Part, TextPart
-from kvlab.workflow.handles import Agent, Context, Handle
+from kvlab.workflow.handles import Agent, Context, Handle, Tool
 
 if TYPE_CHECKING:
     from kvlab.workflow.workflow import Workflow
 
-Prompt = str | Context | Agent | Sequence[str | Context | Agent]
+Prompt = str | Context | Agent | Tool | Sequence[str | Context | Agent | Tool]
 """One user turn: its parts are joined by a blank line."""
 
 
@@ -34,7 +34,7 @@ def parts_of(workflow: Workflow, where: str, prompt: Any) -> tuple[Part, ...]:
 def agent_name(workflow: Workflow, where: str, handle: Any) -> str:
     """The name of an agent of this workflow."""
     if not isinstance(handle, Agent):
-        kind = "a context" if isinstance(handle, Context) else f"{type(handle).__name__}"
+        kind = f"a {handle.kind}" if isinstance(handle, Handle) else f"{type(handle).__name__}"
         raise InvalidInput(
             f"{where} must be an agent, not {kind}", hint="pass what wf.agent(…) or wf.merge(…) returned"
         )
@@ -47,7 +47,7 @@ def refuse_leaked_handles(workflow: Workflow, where: str, text: str) -> None:
     if "<kvlab " not in text:
         return
     handles: list[Handle] = [Context(workflow, name) for name in workflow.contexts]
-    handles += [Agent(workflow, name) for name in workflow.agents]
+    handles += [workflow[name] for name in workflow.agents]
     for handle in handles:
         if repr(handle) in text:
             raise InvalidInput(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from kvlab.errors import InvalidInput
-from kvlab.workflow.checks import checked_integer, checked_name, checked_temperature, checked_text
+from kvlab.workflow.checks import checked_integer, checked_name, checked_seconds, checked_temperature, checked_text
 from kvlab.workflow.definitions import (
     AgentDefinition,
     AnswerPart,
@@ -19,14 +19,24 @@ from kvlab.workflow.definitions import (
     Generation,
     MergeDefinition,
     MergeHow,
+    StopCondition,
+    ToolDefinition,
 )
-from kvlab.workflow.handles import Agent, Context, Handle
+from kvlab.workflow.handles import Agent, Context, Handle, Tool
 from kvlab.workflow.keywords import refuse_unknown_keywords
 from kvlab.workflow.parts import Prompt, agent_name, parts_of, refuse_leaked_handles
+from kvlab.workflow.tools import checked_call
 
 SUMMARY_INSTRUCTION = "Summarize the answers above in one short paragraph."
 
 _log = logging.getLogger("kvlab")
+
+_KINDS: dict[type, str] = {
+    ContextDefinition: "context",
+    AgentDefinition: "agent",
+    MergeDefinition: "merge",
+    ToolDefinition: "tool",
+}
 
 
 class Workflow:
@@ -58,7 +68,7 @@ class Workflow:
 
     @property
     def agents(self) -> Mapping[str, Definition]:
-        """Definitions of the agents and merges by name, in the order of their first definition."""
+        """Definitions of agents, merges and tools by name, in the order of their first definition."""
         return MappingProxyType(self._agents)
 
     @property
@@ -66,12 +76,12 @@ class Workflow:
         """What was redefined, oldest first."""
         return tuple(self._notices)
 
-    def __getitem__(self, name: str) -> Context | Agent:
+    def __getitem__(self, name: str) -> Context | Agent | Tool:
         """The handle of that name."""
         if name in self._contexts:
             return Context(self, name)
         if name in self._agents:
-            return Agent(self, name)
+            return Tool(self, name) if isinstance(self._agents[name], ToolDefinition) else Agent(self, name)
         known = ", ".join([*self._contexts, *self._agents]) or "none yet"
         raise InvalidInput(f"workflow {self.name!r} has nothing named {name!r}", hint=f"its names are: {known}")
 
@@ -97,6 +107,7 @@ class Workflow:
         *,
         continues: Agent | None = None,
         role: str | None = None,
+        unless: tuple[Agent, str] | None = None,
         model: str | None = None,
         max_new_tokens: int = 64,
         temperature: float = 0,
@@ -113,6 +124,10 @@ class Workflow:
             The agent whose conversation this turn goes on, on its state.
         role
             Text of the system turn. Without it the chat template decides. Not with ``continues``.
+        unless
+            ``(critic, "DONE")``: skip this turn if the critic's answer contains that text, letter by letter. A turn that
+            is skipped stands for the one it continues: its state is that one's, and so is its text where others read
+            it. With ``continues``, on which it then stands.
         model
             Name of the model; None is the lab's.
         max_new_tokens
@@ -140,11 +155,12 @@ class Workflow:
                     hint=f"give role= to the agent that starts the conversation, or put it into the prompt of {name}",
                 )
         parts = parts_of(self, where, prompt)
-        if parent == name or AnswerPart(name) in parts:
+        condition = self._stop_condition(where, unless, parent)
+        if parent == name or AnswerPart(name) in parts or (condition is not None and condition.agent == name):
             raise InvalidInput(f"{where} refers to itself", hint="give the later turn another name")
         generation = _generation(where, model, max_new_tokens, temperature, seed)
         self._replace(name, "agent")
-        self._agents[name] = AgentDefinition(name, parts, parent, role, generation)
+        self._agents[name] = AgentDefinition(name, parts, parent, role, generation, condition)
         return Agent(self, name)
 
     def merge(
@@ -209,8 +225,66 @@ class Workflow:
         self._agents[name] = definition
         return Agent(self, name)
 
+    def tool(
+        self,
+        name: str,
+        given: Prompt,
+        *,
+        call: str | Callable[..., str],
+        pause_seconds: float = 0,
+        hold_seconds: float = 60,
+        max_tokens: int = 64,
+        **unknown: Any,
+    ) -> Tool:
+        """Define a call between two turns. Whoever reads it waits for it, and the state it goes on from is idle.
+
+        Parameters
+        ----------
+        given
+            Text, a context, an agent (its answer), a tool (its text), or a list of these: the function's arguments.
+        call
+            A function from texts to a text, called in this process on a thread of its own; or the name of one of kvlab's
+            (:data:`kvlab.workflow.tools.TOOLS`), which a YAML file can hold. Both flows call it, each in its run, so
+            their answers are only equal if it answers the same each time.
+        pause_seconds
+            Waited before the call, so that the gap can be had without a slow function.
+        hold_seconds
+            States that wait for it stay in memory so long at most, whatever else wants room. After that they may be
+            evicted, and come back when they are used.
+        max_tokens
+            A longer text is an error, so that lengths are known before the run.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the tool and what cannot be meant.
+        """
+        where = f"tool {name!r}"
+        refuse_unknown_keywords(where, unknown, _keywords(Workflow.tool))
+        checked_name("tool", name)
+        parts = parts_of(self, where, given)
+        if AnswerPart(name) in parts:
+            raise InvalidInput(f"{where} refers to itself", hint="give it another name")
+        definition = ToolDefinition(
+            name,
+            parts,
+            checked_call(where, call),
+            checked_seconds(f"pause_seconds= of {where}", pause_seconds),
+            checked_seconds(f"hold_seconds= of {where}", hold_seconds),
+            checked_integer(f"max_tokens= of {where}", max_tokens, 1),
+        )
+        self._replace(name, "tool")
+        self._agents[name] = definition
+        return Tool(self, name)
+
     def to_yaml(self) -> str:
-        """YAML text that :meth:`from_yaml` reads: contexts by name, then agents and merges in their order."""
+        """YAML text that :meth:`from_yaml` reads: contexts by name, then agents, merges and tools in their order.
+
+        Raises
+        ------
+        InvalidInput
+            For a tool that calls a function of the user's own.
+        """
         from kvlab.workflow.document import to_yaml
 
         return to_yaml(self)
@@ -228,12 +302,26 @@ class Workflow:
 
         return from_yaml(text)
 
+    def _stop_condition(self, where: str, told: Any, parent: str | None) -> StopCondition | None:
+        if told is None:
+            return None
+        if not isinstance(told, Sequence) or isinstance(told, str) or len(told) != 2:
+            raise InvalidInput(f"unless= of {where} must be an agent and a text", hint='unless=(critic, "DONE")')
+        if parent is None:
+            raise InvalidInput(
+                f"unless= of {where} needs continues=: a turn that is skipped stands for the one it continues",
+                hint="continue the conversation whose last answer is to stand",
+            )
+        agent, text = told
+        words = checked_text(f"the text in unless= of {where}", text)
+        return StopCondition(agent_name(self, f"unless= of {where}", agent), words)
+
     def _replace(self, name: str, kind: str) -> None:
         """Note a redefinition; a name means one thing, so what it meant as another kind is dropped."""
         before: ContextDefinition | Definition | None = self._contexts.get(name) or self._agents.get(name)
         if before is None:
             return
-        was = {ContextDefinition: "context", AgentDefinition: "agent", MergeDefinition: "merge"}[type(before)]
+        was = _KINDS[type(before)]
         notice = f"workflow {self.name!r}: {was} {name!r} was replaced by a new {kind} of that name"
         self._notices.append(notice)
         _log.info(notice)
@@ -243,7 +331,9 @@ class Workflow:
             del self._agents[name]
 
     def __repr__(self) -> str:
-        size = f"{_counted(len(self._contexts), 'context')}, {_counted(len(self._agents), 'agent')}"
+        n_tools = sum(isinstance(definition, ToolDefinition) for definition in self._agents.values())
+        size = f"{_counted(len(self._contexts), 'context')}, {_counted(len(self._agents) - n_tools, 'agent')}"
+        size += f", {_counted(n_tools, 'tool')}" if n_tools else ""
         return f"<kvlab workflow {self.name!r}: {size}>"
 
     def _repr_html_(self) -> str:
@@ -279,5 +369,13 @@ def _line(definition: Definition) -> str:
     name = html.escape(definition.name)
     if isinstance(definition, MergeDefinition):
         return f"merge <i>{name}</i> ({definition.how}) of {html.escape(', '.join(definition.branches))}"
+    if isinstance(definition, ToolDefinition):
+        called = (
+            definition.call if isinstance(definition.call, str) else getattr(definition.call, "__name__", "a function")
+        )
+        return f"tool <i>{name}</i> calls {html.escape(called)}, up to {definition.max_tokens} tokens"
     after = f" continues {html.escape(definition.continues)}" if definition.continues else ""
-    return f"agent <i>{name}</i>{after}, up to {definition.generation.max_new_tokens} tokens"
+    stop = ""
+    if definition.unless is not None:
+        stop = f", unless {html.escape(definition.unless.agent)} says {html.escape(repr(definition.unless.text))}"
+    return f"agent <i>{name}</i>{after}, up to {definition.generation.max_new_tokens} tokens{stop}"

@@ -10,7 +10,18 @@ from typing import Any
 from kvlab.errors import InvalidInput
 from kvlab.workflow import Workflow
 
-NAMES: tuple[str, ...] = ("review", "chain", "fan-out", "debate", "tree", "map-reduce", "rag")
+NAMES: tuple[str, ...] = (
+    "review",
+    "chain",
+    "fan-out",
+    "debate",
+    "tree",
+    "map-reduce",
+    "reflection",
+    "rag",
+    "plan-execute",
+    "second-opinion",
+)
 """Each names a module here, with ``_`` for ``-``, and the function in it that makes the workflow."""
 
 
@@ -34,7 +45,7 @@ def build(name: str, context: str | None = None, **parameters: Any) -> Workflow:
     return _maker(name)(context, **parameters)
 
 
-def parameters_of(name: str) -> Mapping[str, int]:
+def parameters_of(name: str) -> Mapping[str, int | str]:
     """The parameters of a workload and their defaults.
 
     Raises

@@ -86,7 +86,7 @@ def run_named(
     progress: Progress,
     *,
     flow: str = "state",
-    parameters: Mapping[str, int] | None = None,
+    parameters: Mapping[str, int | str] | None = None,
 ) -> Run:
     """Run a workload by name, or the workflow that a Python or YAML file defines, and print what it came to."""
     from rich.console import Console
@@ -98,6 +98,8 @@ def run_named(
     require_runs_root()
     console = Console()
     with Lab(model=model, workers=workers, progress=progress) as lab:
+        for other in _models_of(workflow):
+            lab.add_model(other)
         run = _start(lab, workflow, flow)
         try:
             run.wait()
@@ -111,12 +113,17 @@ def run_named(
     return run
 
 
+def _models_of(workflow: Workflow) -> set[str]:
+    drawn = [definition.generation for definition in workflow.agents.values()]
+    return {generation.model for generation in drawn if generation is not None and generation.model is not None}
+
+
 def _start(lab: Lab, workflow: Workflow, flow: str) -> Run:
     chosen: Any = flow
     return lab.run(workflow, flow=chosen)
 
 
-def workflow_named(name: str, context: Path | None, parameters: Mapping[str, int]) -> Workflow:
+def workflow_named(name: str, context: Path | None, parameters: Mapping[str, int | str]) -> Workflow:
     """The workload called ``name``, or what the file ``name`` (``.py``, ``.yaml``) defines.
 
     Raises
@@ -152,5 +159,5 @@ def _from_python(path: Path) -> Workflow:
 def _print_answers(console: Any, run: Run) -> None:
     for node in run.graph.nodes:
         if node.sampling.max_new_tokens and run.state_of(node.id) == "done":
-            console.print(f"\n[bold]{node.id}[/bold]", highlight=False)
+            console.print(f"\n{node.id}", style="bold", markup=False, highlight=False)
             console.print(run[node.id].text, markup=False, highlight=False)

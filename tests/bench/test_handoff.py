@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -134,7 +135,10 @@ def test_works_take_turns_and_the_first_round_does_not_count() -> None:
 
 def test_the_summary_has_every_figure(tiny_model_dir: str, tmp_path: Path) -> None:
     sizes = Sizes(state=NBYTES, small=100_000)
-    record = run(tmp_path, tiny_model_dir, quick=True, progress=QUIET, sizes=sizes)
+    said = io.StringIO()
+    record = run(tmp_path, tiny_model_dir, quick=True, progress=Progress("lines", said), sizes=sizes)
+    # Each of its two labs says once that it is not encrypted, as what it is compared with.
+    assert said.getvalue().count("Not encrypted") == 2
     assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == record
     assert (record["schema"], record["experiment"]) == (SCHEMA, "handoff")
     metrics = record["metrics"]

@@ -325,7 +325,7 @@ def test_a_minimum_below_one_is_refused(tokenizer, review, least):
 def test_another_model_is_refused_and_the_labs_own_is_not(tokenizer):
     wf = Workflow("w")
     wf.agent("a", "x", model="big")
-    with pytest.raises(GraphError, match=r"agent 'a' asks for model 'big'.*here 'small'"):
+    with pytest.raises(GraphError, match=r"agent 'a' asks for model 'big', and this lab has 'small'"):
         compile_workflow(wf, tokenizer, max_positions=4096, model="small")
     assert compile_workflow(wf, tokenizer, max_positions=4096, model="big").by_id["a"].sampling.max_new_tokens == 64
 

@@ -195,6 +195,7 @@ def test_a_script_without_a_guard_works_in_an_event_loop_and_leaves_nothing_when
     assert poll(lambda: not living(pids)), "workers outlived their starter"
     if ending is signal.SIGKILL:
         assert len(scratch_folders(tmp_path)) == 1
+        assert list(tmp_path.glob(f"{scratch.PREFIX}*/tls/key.pem"))  # goes with the folder
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         scratch.remove_scratch(scratch.make_scratch())
     else:

@@ -104,9 +104,10 @@ def test_a_lab_that_is_not_paced_says_nothing_of_it(frames_lab: Any) -> None:
 
 def test_workers_of_another_pace_are_refused(paced_lab: Any) -> None:
     """As a lab without a pace sees the workers of one that has one."""
-    address = paced_lab._cluster._address
+    address, security = paced_lab._cluster._address, paced_lab._cluster._certificates.security()
+    told = {"model": paced_lab.card.path, "same_host": "frames", "progress": paced_lab.core.progress}
     with pytest.raises(ClusterError, match=r"links paced to 16 Mbit/s, 2 ms, this lab has links that are not paced"):
-        kvlab.Lab(address, model=paced_lab.card.path, same_host="frames", progress=paced_lab.core.progress)
+        kvlab.Lab(address, security=security, **told)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def ucxx_lab(request: pytest.FixtureRequest, make_lab: Callable[..., Any]) -> It
     """Two workers whose frames go through UCX, over these of its transports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UCX_TLS", request.param)
-        with make_lab(protocol="ucxx", same_host="frames", kv_budget="1 GiB") as made:
+        with make_lab(protocol="ucxx", same_host="frames", security=False, kv_budget="1 GiB") as made:
             yield made
 
 

@@ -5,7 +5,8 @@ Costs follow one fixed law (seconds per token prefilled, decoded, moved), so two
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kvlab.bench.metrics import Turn
@@ -27,6 +28,28 @@ ANSWERS = {
     "reviewer-3": "The abstract says “always”; the data say “twice”.",
     "editor": "Major revision: measure against a baseline, soften the abstract. <script>alert(1)</script>",
 }
+
+EVIL = "<img src=x onerror=window.hit=1><script>window.hit=1</script>'\"&"
+
+
+def harmful_events() -> list[Event]:
+    """The events of :func:`review_events`, where every name of an agent, context, worker or workflow ends in EVIL."""
+    names = re.compile("|".join(map(re.escape, (*AGENTS, "paper", "review", "w0", "w1"))))
+
+    def change(value: Any) -> Any:
+        match value:
+            case str():
+                return names.sub(lambda found: found[0] + EVIL, value)
+            case dict():
+                return {change(name): change(inner) for name, inner in value.items()}
+            case list() | tuple():
+                return [change(inner) for inner in value]
+        return value
+
+    fields = ("agent", "worker", "state", "segment", "edge", "detail")
+    return [
+        replace(event, **{name: change(getattr(event, name)) for name in fields}) for event in review_events("state")
+    ]
 
 
 def review_graph() -> Graph:

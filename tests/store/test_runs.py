@@ -49,6 +49,13 @@ def test_the_root_is_the_variable_or_runs_here(monkeypatch: pytest.MonkeyPatch) 
     assert runs_root() == Path("runs")
 
 
+def test_folders_are_their_owners_alone(tmp_path: Path) -> None:
+    run = new_run_folder("private", root=tmp_path / "runs")
+    folders = [run.path, run.path.parent, *(inside for inside in run.path.rglob("*") if inside.is_dir())]
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+    run.complete()
+
+
 def test_a_run_opens_and_says_what_it_is(events: list[Event]) -> None:
     run = open_run(make(events))
     assert (run.name, run.complete, run.events.num_rows) == ("review", True, len(events))

@@ -33,6 +33,7 @@ def test_payloads_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> N
     saved = [payload(5, dtype), payload(1, dtype, 1), payload(64, dtype, 2)]
     saved[0].view(-1)[0] = float("nan")
     nbytes = save_payloads(tmp_path / "s", saved, METADATA)
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o700
     loaded, metadata = load_payloads(tmp_path / "s")
     assert metadata == METADATA
     assert [t.dtype for t in loaded] == [dtype] * 3

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed.comm.core import CommClosedError, connect
 
 from kvlab.errors import InvalidInput
+from kvlab.runtime.certificates import temporary
 from kvlab.transport.link_pace import LinkPace, parse_pace
-from kvlab.transport.pacing import CATCH_UP_SECONDS, HANDSHAKE_KEY, LEAST_CHUNK_BYTES, PacedBackend, Pacer
+from kvlab.transport.pacing import CATCH_UP_SECONDS, HANDSHAKE_KEY, LEAST_CHUNK_BYTES, Links, PacedBackend, Pacer
 
 RATE = 2e6  # bytes a second: 16 Mbit/s
 PACE = LinkPace(RATE)
@@ -118,18 +120,23 @@ Serve = Callable[[Any], Awaitable[None]]
 
 
 def played(
-    serve: Serve, receive: Callable[[Callable[..., Awaitable[Any]]], Awaitable[None]], pace: LinkPace = PACE
+    serve: Serve,
+    receive: Callable[[Callable[..., Awaitable[Any]]], Awaitable[None]],
+    pace: LinkPace = PACE,
+    security: Any = None,
 ) -> Any:
     """Let a listener of a paced worker ``sender`` run ``serve`` on each connection that ``receive`` opens by its name."""
+    heard = security.get_listen_args("worker") if security else {}
+    shown = security.get_connection_args("worker") if security else {}
 
     async def play() -> PacedBackend:
-        backend = PacedBackend(pace)
+        backend = PacedBackend(Links(pace), encrypted=security is not None)
         backend.links.own_name = "sender"
-        async with backend.get_listener("127.0.0.1:0", serve, True) as listener:
+        async with backend.get_listener("127.0.0.1:0", serve, True, **heard) as listener:
 
             async def opened(name: str | None = None) -> Any:
                 who = {HANDSHAKE_KEY: name} if name else {}
-                return await connect(listener.contact_address, handshake_overrides=who)
+                return await connect(listener.contact_address, handshake_overrides=who, **shown)
 
             await asyncio.wait_for(receive(opened), 60)
         return backend
@@ -142,17 +149,20 @@ async def _send_payload(comm: Any) -> None:
     await comm.read()  # the receiver says when it has seen enough
 
 
-def test_bytes_arrive_along_the_line_of_the_rate_and_all_of_them() -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_bytes_arrive_along_the_line_of_the_rate_and_all_of_them(tmp_path: Path, encrypted: bool) -> None:
     arrivals = Arrivals()
+    security = temporary(tmp_path / "tls").security() if encrypted else None
 
     async def receive(opened: Any) -> None:
         started = time.monotonic()
         comm = await opened("b")
         await arrivals.read(comm, PAYLOAD)
         arrivals.never_ahead_of(RATE, started)
+        assert comm.local_address.startswith("tls://" if encrypted else "tcp://")
         comm.abort()
 
-    played(_until_closed(_send_payload), receive)
+    played(_until_closed(_send_payload), receive, security=security)
     assert arrivals.total >= PAYLOAD
 
 
@@ -257,7 +267,7 @@ def test_the_connecting_side_is_paced_too() -> None:
     arrivals = Arrivals()
 
     async def play() -> None:
-        here, there = PacedBackend(PACE), PacedBackend(PACE)
+        here, there = PacedBackend(Links(PACE)), PacedBackend(Links(PACE))
         here.links.own_name, there.links.own_name = "a", "b"
         accepted = asyncio.Event()
 

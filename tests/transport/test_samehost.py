@@ -78,3 +78,41 @@ def test_announcing_adds_the_probe_to_every_handshake() -> None:
     server = SimpleNamespace(connection_args={"handshake_overrides": {"compression": None}})
     announce(server)
     assert server.connection_args["handshake_overrides"] == {"compression": None, HANDSHAKE_KEY: own_probe()}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else")
+def test_memory_of_another_user_is_neither_shown_nor_taken() -> None:
+    """Descriptors go through /proc, which shows them to their own user; root sees all, and still takes only its own."""
+    from kvlab.transport.memory import Block, map_offer
+
+    code = """
+import os, sys
+from kvlab.transport.memory import Block, map_offer
+from kvlab.transport.samehost import own_probe
+os.setuid(65534)
+block, probe = Block.create(4096), own_probe()
+print(*map_offer(block).values(), probe["fd"], probe["nonce"], flush=True)
+pid, fd = sys.stdin.readline().split()
+try:
+    os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY)
+    print("got in", flush=True)
+except PermissionError:
+    print("kept out", flush=True)
+sys.stdin.read()
+"""
+    own = Block.create(4096)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as nobody:
+        assert nobody.stdin is not None
+        assert nobody.stdout is not None
+        pid, fd, inode, nbytes, probe, nonce = nobody.stdout.readline().split()
+        os.close(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY))  # the kernel would let root
+        with pytest.raises(OSError, match="no longer the block that was offered"):
+            Block.open(int(pid), int(fd), int(inode), int(nbytes))
+        assert not reachable({"pid": int(pid), "fd": int(probe), "nonce": nonce})
+        mine = map_offer(own)
+        nobody.stdin.write(f"{mine['pid']} {mine['fd']}\n")
+        nobody.stdin.flush()
+        assert nobody.stdout.readline() == "kept out\n"
+        nobody.kill()

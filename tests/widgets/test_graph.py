@@ -142,7 +142,7 @@ def test_of_ten_thousand_states_a_page_is_shown_that_can_be_told_apart(page: boo
         assert told is not None
         assert told[2] == count_text(n_states)
         places = of_graph(view, DRAWN)
-        assert 20 < len(places) <= CAP["page" if page else "cell"]
+        assert 20 < len(places) <= CAP
         assert told[1] == count_text(
             of_graph(view, f"s.nodes.u.filter((_, i) => s.nodes.born[i] <= {k} && g.inside(i)).length")
         )
@@ -176,7 +176,7 @@ def test_all_states_at_once_are_groups_that_lose_none(shown: Any, runs: Any) -> 
     assert view.text("shown") == f"{count_text(N_STATES)} of {count_text(N_STATES)} shown, grouped"
     numbers = list(map(int, of_graph(view, "g.numbers.data.text")))
     assert sum(numbers) == N_STATES
-    assert 12 < len(numbers) <= CAP["cell"]
+    assert 12 < len(numbers) <= CAP
     assert of_graph(view, DRAWN) == []
     view.move(n // 2)
     assert sum(map(int, of_graph(view, "g.numbers.data.text"))) == made(runs["huge"], n // 2)
@@ -276,7 +276,7 @@ def test_in_time_too_no_more_than_the_cap_is_shown(shown: Any, runs: Any) -> Non
     press(view, "time")
     for k in (n, n // 3):
         view.move(k)
-        assert 20 < len(of_graph(view, DRAWN)) <= CAP["cell"]
+        assert 20 < len(of_graph(view, DRAWN)) <= CAP
         assert " shown" in view.text("shown")
     press(view, "all")
     assert view.text("shown").endswith("shown, grouped")
@@ -498,6 +498,6 @@ def test_more_lanes_than_fit_are_named_and_follow_the_cursor(shown: Any, runs: A
         view.move(k)
         assert of_graph(view, "g.inside(root.kvlab.newest)")
         assert re.search(r"\d+ of 60 lanes", view.text("shown"))
-        assert len(of_graph(view, DRAWN)) <= CAP["cell"]
+        assert len(of_graph(view, DRAWN)) <= CAP
         tops.add(of_graph(view, "g.pages.top"))
     assert len(tops) > 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kvlab_widgets.export import write_page
 
+import kvlab
 from kvlab.display.quantities import bytes_text, count_text, seconds_text
 from kvlab.display.sentences import sentence
 from kvlab.store.rows import events_of
@@ -224,3 +225,19 @@ def test_a_narrow_window_of_many_states_shows_a_page_of_them_and_turns_it(
         assert 0 < shown.root.evaluate(drawn) < 900
         starts.add(shown.root.evaluate("root => root.kvlab.views[0].figure.x_range.start"))
     assert len(starts) == 3
+
+
+def test_names_and_texts_of_a_run_make_no_element(
+    generate: Any, review: Any, tmp_path: Path, opened: Any, page_of: Any
+) -> None:
+    run = kvlab.open_run(generate.write_run(tmp_path, review.harmful_events()))
+    shown = opened(page_of(run, page=True))
+    n = run.events.num_rows
+    for k in (0, n // 2, n):
+        shown.move(k)
+    for view in ("memory", "quality", "timeline"):
+        shown.rows(view)
+    assert any("onerror" in cell for row in shown.rows("graph") for cell in row), "it is shown, as text"
+    assert shown.page.locator("img[src=x]").count() == 0  # looks into shadow roots too
+    assert shown.page.evaluate("window.hit") is None
+    assert shown.errors == []

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from kvlab_widgets.packing import as_json, packed, unpacked
-from kvlab_widgets.rows import DECISIONS, TABLES, RunRows
+from kvlab_widgets.rows import DECISIONS, SHAPES, TABLES, RunRows
+from kvlab_widgets.views.graph import MARKERS
 
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
@@ -137,3 +138,30 @@ def test_states_that_nobody_named_lie_in_the_lane_of_what_they_were_made_from() 
                      "s8": "s1/0/0"}  # fmt: skip
     places = list(zip(nodes["x"], nodes["y"], strict=True))
     assert len(set(places)) == len(places)
+
+
+def test_a_tool_has_a_row_of_its_own_and_a_skipped_turn_stays_planned() -> None:
+    kinds = {"plan": "resume", "look-up": "tool", "step": "resume"}
+    nodes = [
+        {"id": name, "lane": name, "kind": kind, "parent": None, "known_tokens": 0, "max_new_tokens": 0}
+        for name, kind in kinds.items()
+    ]
+    graph = {"nodes": nodes, "state_edges": [{"source": "plan", "target": "step"}],
+             "data_edges": [{"source": "plan", "target": "look-up"}, {"source": "look-up", "target": "step"}]}  # fmt: skip
+    told: dict[str, Any] = {"action": "x", "agent": "look-up", "worker": "tools"}
+    events = [
+        Event(Kind.RUN_STARTED, 0, "lab", 0, detail={"name": "plan", "flow": "state", "graph": graph}),
+        Event(Kind.ACTION_STARTED, 10**9, "lab", 1, **told, detail={"op": "tool", "holds": []}),
+        Event(Kind.ACTION_FINISHED, 3 * 10**9, "lab", 2, **told, n_tokens=4, seconds=2.0, detail={"op": "tool", "text": "ok"}),
+        Event(Kind.ACTION_SKIPPED, 3 * 10**9, "lab", 3, action="y", agent="step", state="s1",
+              detail={"op": "resume", "because": "look-up said 'ok'", "instead": "plan"}),
+    ]  # fmt: skip
+    batch = rows_of(events)
+    tables = batch["tables"]
+    assert SHAPES[tables["nodes"]["shape"][0]] == "tool"
+    assert (tables["nodes"]["id"], tables["nodes"]["preview"]) == (["look-up"], ["ok"])
+    assert batch["workers"] == ["tools"]
+    assert (tables["spans"]["t0"], tables["spans"]["t1"], tables["spans"]["op"]) == ([1.0], [3.0], ["tool"])
+    assert [(row["x0"], row["x1"]) for row in upto(tables["data"], 2)] == [(0, 1)]
+    assert tables["events"]["text"][-1] == "step is skipped: look-up said 'ok'; plan's answer stands"
+    assert len(MARKERS) == len(SHAPES)

@@ -17,6 +17,8 @@ def everything() -> Workflow:
     wf.agent("three", "null", continues=one, model="other")
     wf.merge("both", [two, wf["three"]], how="summary", instruction="Sum up.", max_new_tokens=7)
     wf.merge("longest", [one, two])
+    words = wf.tool("words", [paper, two, "no"], call="count-words", pause_seconds=0.25, max_tokens=9)
+    wf.agent("four", [words, "On."], continues=two, unless=(one, "yes: no"))
     return wf
 
 
@@ -52,6 +54,19 @@ def test_everything_comes_back() -> None:
         ("name: x\nagents: [{name: a, prompt: b, continues: [c]}]", "which is not defined"),
         ("name: x\nagents: [{name: a, merge: b}]", "list of agents"),
         ("name: x\nagents: [{name: a, prompt: b, seed: 1.5}]", "seed="),
+        ("name: x\nagents: [{name: a, tool: explode, given: b}]", "call= of tool 'a' is 'explode'"),
+        ("name: x\nagents: [{name: a, tool: wait, given: b, prompt: c}]", "unknown key 'prompt'"),
+        ("name: x\nagents: [{name: a, tool: wait, given: b, pause_seconds: -1}]", "pause_seconds="),
+        ("name: x\nagents: [{name: a, tool: wait}]", "must be text"),
+        ("name: x\nagents: [{name: a, prompt: b}, {name: c, prompt: d, continues: a, unless: a}]", "unless: of"),
+        (
+            "name: x\nagents: [{name: a, prompt: b}, {name: c, prompt: d, continues: a, unless: {agent: z, says: y}}]",
+            "agent 'z', which is not defined",
+        ),
+        (
+            "name: x\nagents: [{name: a, prompt: b}, {name: c, prompt: d, continues: a, unless: {agent: a, says: yes}}]",
+            "the text in unless= of agent 'c' must be text",
+        ),
         ("name: x\ncontexts: [a]\nagents: [{name: a, prompt: b}]", "contexts:"),
         ("name: x\ncontexts: {a: 3}\nagents: [{name: a, prompt: b}]", "must be text"),
         ("name: !!python/object:os.system x\nagents: []", "not YAML"),
@@ -62,3 +77,11 @@ def test_what_cannot_be_meant_is_named(text: str, said: str) -> None:
         Workflow.from_yaml(text)
     assert said in raised.value.message
     assert raised.value.hint or "must be" in raised.value.message
+
+
+def test_a_function_of_the_users_own_is_not_written() -> None:
+    wf = Workflow("own")
+    wf.tool("mine", "text", call=lambda text: text)
+    with pytest.raises(InvalidInput, match="tool 'mine' calls a function of yours") as caught:
+        wf.to_yaml()
+    assert "count-words" in caught.value.hint

@@ -70,6 +70,33 @@ def test_a_map_covers_the_whole_document() -> None:
     assert read_by(wf, "reduce") == ["map-1", "map-2", "map-3"]
 
 
+def test_a_reflection_ends_at_the_critics_word() -> None:
+    wf = build("reflection", PAPER, rounds=2, stop="Enough.")
+    assert continued(wf) == {"draft": None, "critique-1": None, "revision-1": "draft", "critique-2": "critique-1",
+                             "revision-2": "revision-1", "headline": "revision-2"}  # fmt: skip
+    stops = {name: getattr(agent, "unless", None) for name, agent in wf.agents.items()}
+    assert {name: (stop.agent, stop.text) for name, stop in stops.items() if stop} == {
+        "revision-1": ("critique-1", "Enough."),
+        "critique-2": ("critique-1", "Enough."),
+        "revision-2": ("critique-2", "Enough."),
+    }
+    assert any("answer only: Enough." in getattr(part, "text", "") for part in wf.agents["critique-1"].parts)
+
+
+def test_each_step_of_a_plan_waits_for_its_tool() -> None:
+    wf = build("plan-execute", PAPER, steps=2, pause_ms=70)
+    assert continued(wf)["step-2"] == "step-1"
+    assert (read_by(wf, "look-up-2"), read_by(wf, "step-2")) == (["step-1"], ["look-up-2"])
+    assert wf.agents["look-up-1"].pause_seconds == 0.07
+
+
+def test_a_second_opinion_is_another_models() -> None:
+    wf = build("second-opinion", PAPER, rounds=2, model="other")
+    assert continued(wf) == {"draft": None, "opinion-1": "draft", "revision-1": "opinion-1", "opinion-2": "revision-1",
+                             "revision-2": "opinion-2"}  # fmt: skip
+    assert {name for name, agent in wf.agents.items() if agent.generation.model} == {"opinion-1", "opinion-2"}
+
+
 def test_questions_share_the_documents() -> None:
     wf = build("rag", PAPER, questions=2)
     assert continued(wf) == {"answer-1": None, "check-1": "answer-1", "answer-2": None, "check-2": "answer-2"}
@@ -78,7 +105,8 @@ def test_questions_share_the_documents() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [("chain", {"agents": 0}), ("fan-out", {"branches": 99}), ("tree", {"depth": 7}), ("map-reduce", {"parts": 2.5}),
-     ("debate", {"rounds": True}), ("rag", {"questions": -1})],
+     ("debate", {"rounds": True}), ("rag", {"questions": -1}), ("reflection", {"stop": " "}), ("reflection", {"rounds": 9}),
+     ("plan-execute", {"pause_ms": -1}), ("second-opinion", {"rounds": "two"})],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused(name: str, parameters: dict[str, int]) -> None:
     with pytest.raises(InvalidInput):

@@ -22,8 +22,8 @@ from kvlab_widgets.views.timeline import timeline
 
 Theme = Literal["auto", "light", "dark"]
 
-CAP = {"cell": 390, "page": 450}
-"""Places for states in the window, at most: more cannot be told apart. About a fifth stays empty."""
+CAP = 450
+"""Places for states in the window, at most: more cannot be told apart. About a quarter stays empty; a narrow cell has fewer."""
 
 SIDE = {"cell": 388, "page": 560}
 """Width of the right column in px."""
@@ -127,7 +127,7 @@ def _themes() -> dict[str, dict[str, str]]:
 
 def _meta(*, page: bool, live: bool, own: bool, theme: Theme, start: int | None) -> Mapping[str, Any]:
     return {
-        "page": page, "live": live, "own": own, "theme": theme, "start": start, "cap": CAP["page" if page else "cell"],
+        "page": page, "live": live, "own": own, "theme": theme, "start": start, "cap": CAP,
         "kinds": list(KINDS), "phases": list(PHASES), "decisions": list(DECISIONS),
         "dashes": [list(dash) for dash in DECISION_DASHES],
         "columns": {name: list(columns) for name, columns in TABLES.items()},

@@ -32,7 +32,7 @@ DECISIONS = tuple(DASHES)
 PHASES = tuple(str(phase) for phase in Phase)
 """Code of a phase of a state's life → its name."""
 
-SHAPES = ("materialize", "fork", "resume", "merge")
+SHAPES = ("materialize", "fork", "resume", "merge", "tool")
 SOLID, HOLLOW, APPROXIMATE = 0, 1, 2
 """How a state's mark is filled."""
 
@@ -356,6 +356,8 @@ class RunRows:
         started = self._spans.pop(str(event.action), None)
         if started is None:
             return
+        if started["op"] == "tool" and event.kind is Kind.ACTION_FINISHED:
+            self._tool_returned(seq, event)
         first = next(
             (name for name in (event.action, str(started["agent"]).split(", ", 1)[0]) if name in self._edge_to), ""
         )
@@ -372,6 +374,15 @@ class RunRows:
         for agent in str(started["agent"]).split(", "):
             self._ended[agent] = (started["worker"], started["t0"], ended)
         self._decoding(seq, first)
+
+    def _tool_returned(self, seq: int, event: Event) -> None:
+        """A tool has no state: its mark stands for its text."""
+        name = str(event.agent)
+        text = {"operator": "tool", "name": name, "preview": event.detail.get("text")}
+        self._node(
+            seq, (name,), self._place(name, name, self._texts.get(name, ())), worker=event.worker,
+            tokens=event.n_tokens or 0, own=0, parents=[], row=text, segments=[],
+        )  # fmt: skip
 
     def _decoding(self, seq: int, agent: str) -> None:
         """The end of an agent's work is decoding. Of its turn and its work either may be told first."""
@@ -479,8 +490,8 @@ def _seen(event: Event) -> str:
 
 
 def _as_text(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The graph as textflow runs it: only agents that say something, and texts between them."""
-    speaking = {node["id"] for node in document["nodes"] if node.get("max_new_tokens")}
+    """The graph as textflow runs it: only agents and tools that say something, and texts between them."""
+    speaking = {node["id"] for node in document["nodes"] if node.get("max_new_tokens") or node["kind"] == "tool"}
     above = {edge["target"]: edge["source"] for edge in document["state_edges"]}
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for edge in (*document["state_edges"], *document["data_edges"]):

@@ -13,7 +13,7 @@ class Client {
     this.notice = new Notice(this, told.notice);
     this.kinds = new Map(told.meta.kinds.map((kind, i) => [kind, i]));
     const kinds = (...names) => new Set(names.map(name => this.kinds.get(name)));
-    this.units = { operation: kinds("action.started", "action.finished", "action.failed"), turn: kinds("turn.finished"), decision: kinds("decision") };
+    this.units = { operation: kinds("action.started", "action.finished", "action.failed", "action.skipped"), turn: kinds("turn.finished"), decision: kinds("decision") };
   }
   view(model) { return this.context.index.find_one(model); }
   at(div) { const root = this.view(div)?.shadow_el; return root?.querySelector(".bk-clearfix") ?? root; }

@@ -1,4 +1,4 @@
-const GROUPS = { all: null, decisions: ["decision", "decision.actual", "decision.audit"], turns: ["turn.finished", "action.started", "action.finished", "action.failed"],
+const GROUPS = { all: null, decisions: ["decision", "decision.actual", "decision.audit"], turns: ["turn.finished", "action.started", "action.finished", "action.failed", "action.skipped"],
   states: ["state.created", "state.phase"], memory: ["segment.created", "segment.placed", "segment.dropped", "segment.sent", "segment.received", "memory"],
   trouble: ["action.failed", "worker.lost", "note"] };
 

@@ -127,7 +127,7 @@ class GraphView extends Panel {
   }
   get keys() {
     const used = new Set(this.store.edges.how), known = [0, 1, 2, 3, 4, 5].filter(how => used.has(how));
-    return `${this.legendOf(known)}<span class="shapes">${["● materialize", "▲ fork", "◆ resume", "▼ merge", "◇ evicted"].map(one => `<span>${one}</span>`).join("")}</span>`;
+    return `${this.legendOf(known)}<span class="shapes">${["● materialize", "▲ fork", "◆ resume", "▼ merge", "■ tool", "◇ evicted"].map(one => `<span>${one}</span>`).join("")}</span>`;
   }
   selected() {
     const { selected, k, newest } = this.client, alpha = selected == null && !this.matches ? 1 : 0.22;

@@ -10,7 +10,7 @@ from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.views.overview import HEIGHT, overview
 from kvlab_widgets.views.timeline import SECONDS
 
-MARKERS = ("circle", "triangle", "diamond", "inverted_triangle")
+MARKERS = ("circle", "triangle", "diamond", "inverted_triangle", "square")
 FILLS, LINES = ("node", "background", "background"), ("background", "evicted", "corrected")
 """Token of a mark's fill and of its border: solid, hollow (evicted), approximate."""
 
