@@ -90,10 +90,14 @@ class LabLink:
 
 
 class ProcessLink:
-    """A link whose lab lives in another process, which is asked line by line."""
+    """A link whose lab lives in another process, which is asked line by line.
+
+    It is there once the lab is open: labs that calibrate at the same time would measure each other.
+    """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self._heard()
 
     def prepare(self, n_tokens: int, n_states: int, folder: str) -> dict[str, Any]:
         """See :class:`Link`."""
@@ -105,13 +109,15 @@ class ProcessLink:
         return Taken(**self._ask("take", n_edges=n_edges, how=how))
 
     def _ask(self, verb: str, **arguments: Any) -> Any:
-        asked, answers = self._process.stdin, self._process.stdout
-        if asked is not None and answers is not None:
-            asked.write(json.dumps([verb, arguments]) + "\n")
-            asked.flush()
-            for line in answers:
-                if line.startswith("{"):
-                    return json.loads(line)
+        if self._process.stdin is not None:
+            self._process.stdin.write(json.dumps([verb, arguments]) + "\n")
+            self._process.stdin.flush()
+        return self._heard()
+
+    def _heard(self) -> Any:
+        for line in self._process.stdout or ():
+            if line.startswith("{"):
+                return json.loads(line)
         raise ClusterError(f"the client in the test bed ended with status {self._process.wait()}", hint="see above")
 
 
@@ -190,11 +196,15 @@ def _answer(address: str, model: str) -> None:
         client.wait_for_workers(2, timeout=START_SECONDS)
     with Lab(address, model=model, same_host="frames", kv_budget=KV_BUDGET, progress=_QUIET) as lab:
         link = LabLink(lab)
+        _say({"workers": sorted(lab.workers)})
         for line in sys.stdin:
             verb, arguments = json.loads(line)
-            told = link.prepare(**arguments) if verb == "prepare" else asdict(link.take(**arguments))
-            sys.stdout.write(json.dumps(told) + "\n")
-            sys.stdout.flush()
+            _say(link.prepare(**arguments) if verb == "prepare" else asdict(link.take(**arguments)))
+
+
+def _say(told: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

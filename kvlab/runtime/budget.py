@@ -93,6 +93,11 @@ class Budget:
         with self._lock:
             return self._on(device)
 
+    def has(self, name: str) -> bool:
+        """Whether anything is reserved under ``name``, be it no bytes."""
+        with self._lock:
+            return name in self._reserved
+
     def held(self, prefix: str, device: str | None = None) -> int:
         """Bytes reserved under ``prefix`` itself and under names that begin with it and ``@``, on ``device`` if named."""
         with self._lock:

@@ -383,20 +383,46 @@ class Catalog:
             entry = self._segments.get(recipe)
             return dict(entry.copies) if entry is not None else {}
 
-    def located(self, recipe: str, key: str, worker: str, *, present: bool) -> None:
-        """A worker has, or no longer has, the copy of ``recipe`` that is called ``key``. Unknown copies are ignored."""
+    def located(
+        self, recipe: str, key: str, worker: str, *, present: bool, made_ns: int = 0, replica_bytes: int = 0
+    ) -> None:
+        """A worker has, or no longer has, the copy of ``recipe`` that is called ``key``. Unknown copies are ignored.
+
+        ``replica_bytes`` is what it takes there beside what others of the copy take. Dask brings replicas on its own
+        accord where it makes again what a worker took along: they are counted, whether there is room or not.
+        """
         with self.lock:
             for copy in self.copies(recipe).values():
-                if copy.key == key:
-                    (copy.workers.add if present else copy.workers.discard)(worker)
+                if copy.key != key:
+                    continue
+                if not present:
+                    self._left(copy, worker)
+                    continue
+                if replica_bytes and worker not in copy.workers:
+                    self.budget.hold(f"{key}@{worker}", replica_bytes, worker)
+                copy.workers.add(worker)
+                copy.made_ns = made_ns or copy.made_ns
 
-    def placed(self, recipe: str, generation: int, worker: str, nbytes: int | None = None) -> None:
+    def _left(self, copy: Copy, worker: str) -> None:
+        """A copy is not on ``worker`` any more. What was reserved first stands for one of those that are left."""
+        if worker not in copy.workers:
+            return
+        copy.workers.discard(worker)
+        own = f"{copy.key}@{worker}"
+        if copy.workers and not self.budget.has(own):
+            heir = min(copy.workers)
+            self.budget.release(f"{copy.key}@{heir}")
+            self.budget.inherited(copy.key, worker, heir)
+        self.budget.release(own)
+
+    def placed(self, recipe: str, generation: int, worker: str, nbytes: int | None = None, *, made_ns: int = 0) -> None:
         """A copy lies on ``worker``, and takes ``nbytes`` if that is known by now. Unknown copies are ignored."""
         with self.lock:
             entry = self._segments.get(recipe)
             copy = entry.copies.get(generation) if entry is not None else None
             if copy is not None:
                 copy.workers.add(worker)
+                copy.made_ns = made_ns or copy.made_ns
                 if nbytes is not None:
                     self.budget.hold(copy.key, nbytes, worker)
 
@@ -415,10 +441,8 @@ class Catalog:
         with self.lock:
             for entry in self._segments.values():
                 for copy in entry.copies.values():
-                    copy.workers.discard(worker)
-                    self.budget.release(f"{copy.key}@{worker}")
-                    if copy.workers:  # what it had given to others to map is theirs now
-                        self.budget.inherited(copy.key, worker, min(copy.workers))
+                    self._left(copy, worker)
+                    self.budget.release(f"{copy.key}@{worker}")  # also for one that was still on its way
 
     def resident(self, worker: str) -> frozenset[str]:
         """Recipes of the segments known to lie on a worker."""

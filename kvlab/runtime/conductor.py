@@ -37,11 +37,11 @@ from kvlab.runtime.operations import Answered, Request, file_in
 from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.planning import path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
-from kvlab.runtime.remote_errors import as_error, error_of
+from kvlab.runtime.remote_errors import FAILED, as_error, error_of
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.runtime.telling import tell_decision, tell_refused
 from kvlab.runtime.tool_calls import ToolCall
-from kvlab.runtime.turns import Timeline, turn_of
+from kvlab.runtime.turns import Timeline, because, turn_of
 from kvlab.runtime.units import Flow, PendingAction, Progress, Unit, edge_id, units_of
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids
@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 5.0
 """How long a cancelled run waits for workers to stop at their next chunk or token."""
+
+HOPE_SECONDS = 1.0
+"""How often a run that waits asks whether there is still somebody to wait for."""
 
 RETRIES = 2
 """How often an action whose state did not arrive is tried again, recomputing it."""
@@ -198,8 +201,11 @@ class Conductor:
 
     def _next_message(self) -> tuple[str, Any]:
         """What comes next. A cancelled run does not wait longer than it must for workers that do not answer."""
-        if not self._cancelled:
-            return self._inbox.get()
+        while not self._cancelled:
+            try:
+                return self._inbox.get(timeout=HOPE_SECONDS)
+            except queue.Empty:
+                self.core.require_hope()
         if not self._give_up_at:
             self._give_up_at = time.monotonic() + CANCEL_SECONDS
         try:
@@ -589,7 +595,7 @@ class Conductor:
             self._returned(unit, unit.call)
             return
         futures = [unit.text_answer] if self.flow == "text" else (unit.pending.answers if unit.pending else [])
-        erred = next((future for future in futures if future.status in {"error", "cancelled", "lost"}), None)
+        erred = next((future for future in futures if future.status in FAILED), None)
         if erred is not None:
             self._failed(unit, erred)
         elif all(future.status == "finished" for future in futures):
@@ -693,6 +699,7 @@ class Conductor:
             timeline=self._timeline,
             before=self._before(unit),
             remade=remade or [],
+            made=unit.pending.made if unit.pending is not None else {},
         )
         core.hub.emit(
             Kind.TURN_FINISHED,
@@ -714,16 +721,14 @@ class Conductor:
                 detail={**actual, "how": "recompute", "nbytes": 0, "because": None},
             )
         if parent is not None:
-            because = None
-            if unit.because is not None:
-                because = f"planned {unit.planned}: {unit.because}"
+            planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
             core.hub.emit(
                 Kind.DECISION_ACTUAL,
                 self.run,
                 edge=f"{node.parent}→{node.id}",
                 agent=node.id,
                 seconds=sum(actual["terms"].values()),
-                detail={**actual, "because": because},
+                detail={**actual, "because": because(planned, unit.because or actual["because"])},
             )
             if unit.decision is not None and node is unit.nodes[0]:
                 self._at(node).planner.learn(unit.decision, actual)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -34,6 +35,9 @@ class WorkerSeen:
     memory_bytes: int = 0
 
 
+NO_WORKERS_SECONDS = 75.0
+"""How long work waits for a first worker. kvlab's own scheduler gives up after 60 s, somebody's perhaps never."""
+
 UNMEASURED = CostModel(PrefillCurve(0.0, 0.0, 0.0, 1), DecodeCurve(0.0), Link(0.0, 1.0), 0.0, 0.0)
 """Before calibration; nothing is decided with it."""
 
@@ -59,6 +63,7 @@ class Core:
     """Set where this is a model beside the one that the workers were started with."""
     load: Load = field(default_factory=Load)
     closed: bool = False
+    alone_since: float | None = None
 
     @property
     def wire(self) -> str:
@@ -85,6 +90,40 @@ class Core:
                 workers=list(self.workers),
             )
         return found
+
+    def require_scheduler(self) -> None:
+        """Return if the scheduler is there, or is just being looked for again.
+
+        Raises
+        ------
+        ClusterError
+            If it is gone for good: nothing more can be done in this lab.
+        """
+        if self.client.status in ("closing", "closed"):
+            raise ClusterError(
+                "the scheduler of this lab is gone, and every state with it",
+                hint="open a lab again; if the scheduler was somebody's, it must be started again first",
+            )
+
+    def require_hope(self) -> None:
+        """Return if waiting for work makes sense; asked now and then by who waits.
+
+        Raises
+        ------
+        ClusterError
+            If the scheduler is gone, or no worker was up for :data:`NO_WORKERS_SECONDS`.
+        """
+        self.require_scheduler()
+        if any(worker.address for worker in self.workers.values()):
+            self.alone_since = None
+        elif self.alone_since is None:
+            self.alone_since = time.monotonic()
+        elif time.monotonic() - self.alone_since > NO_WORKERS_SECONDS:
+            raise ClusterError(
+                f"no worker was up for {NO_WORKERS_SECONDS:.0f} s: {', '.join(self.workers)} are gone",
+                hint="start one with `kvlab worker ADDRESS`; states come back when they are used",
+                workers=list(self.workers),
+            )
 
     def address_of(self, worker: str) -> list[str]:
         """The address of a worker, as a placement hint; empty while it is down."""

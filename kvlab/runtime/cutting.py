@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -49,20 +50,22 @@ def _cut(
     recipe = recipe_of(bench.core.root(record.namespace), parent, ids, None, "cut")
     nbytes = n_tokens * bench.core.config.bytes_per_token
     claim(recipe)
-    if not bench.core.catalog.copies(recipe):
+    if not bench.operations.living_copies(recipe):
         worker = bench.pick_worker(record)
-        source = bench.futures(record, worker)[record.segments.index(segment)]
-        order = bench.order("truncate", "truncate", (record.name,), (recipe,), (), worker)
-        bench.make_segment(tasks.cut, order, n_tokens, source, worker=worker, nbytes=nbytes)
+        with bench.using(record, worker) as path:
+            source = path[record.segments.index(segment)]
+            order = bench.order("truncate", "truncate", (record.name,), (recipe,), (), worker)
+            bench.make_segment(tasks.cut, order, n_tokens, source, worker=worker, nbytes=nbytes)
     return SegmentRecord(recipe, parent, segment.start, ids, min(n_tokens, segment.n_prompt), nbytes)
 
 
 def logits_after(bench: Workbench, record: StateRecord | None, ids: bytes) -> Any:
     """fp32 logits ``[vocabulary]`` after feeding ``ids`` on a state (None: from the root); nothing is kept."""
     worker = bench.pick_worker(record)
-    past = bench.futures(record, worker) if record is not None else []
-    order = bench.order("logits", "logits", ("",), ("logits",), (Branch(ids, Sampling(0)),), worker)
-    future = bench.core.client.submit(
-        tasks.next_logits, order, *past, pure=False, resources=MODEL_WORK, **bench.where(worker)
-    )
-    return np.array(bench.wait([future])[0], dtype=np.float32)
+    with ExitStack() as held:
+        past = held.enter_context(bench.using(record, worker)) if record is not None else []
+        order = bench.order("logits", "logits", ("",), ("logits",), (Branch(ids, Sampling(0)),), worker)
+        future = bench.core.client.submit(
+            tasks.next_logits, order, *past, pure=False, resources=MODEL_WORK, **bench.where(worker)
+        )
+        return np.array(bench.wait([future])[0], dtype=np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from kvlab.runtime.workbench import LAB, Workbench
 from kvlab.state.compatibility import require_compatible
 from kvlab.state.identity import recipe_of
 from kvlab.state.records import SegmentRecord, StateRecord
+from kvlab.store.tensors import drafts_of
 
 if TYPE_CHECKING:
     from kvlab.runtime.handles import KVState
@@ -23,14 +26,16 @@ def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
     path = Path(folder).resolve()
     if path.exists():
         raise InvalidInput(f"{path} exists", hint="choose a new folder, or remove it")
-    with bench.acting("save", state.record, bench.pick_worker(state.record)):
-        past = bench.futures(state.record)
-        future = bench.core.client.submit(tasks.save, str(path), metadata_of(state.record), *past, pure=False)
+    with bench.acting("save", state.record, bench.pick_worker(state.record)), bench.using(state.record) as past:
+        metadata = {**metadata_of(state.record), "saving": secrets.token_hex(8)}
+        future = bench.core.client.submit(tasks.save, str(path), metadata, *past, pure=False)
         bench.wait([future], label=f"Saving {state.id}")
     if not path.exists():
         raise InvalidInput(
             f"the worker wrote {path} on another machine", hint="choose a folder that all machines share"
         )
+    for draft in drafts_of(path):  # of a worker that was killed at it
+        shutil.rmtree(draft, ignore_errors=True)
     return path
 
 
@@ -66,7 +71,7 @@ def load(bench: Workbench, folder: str | Path, name: str, worker: str | None) ->
         for index, piece in enumerate(saved.segments):
             recipe = recipe_of(root, parent, piece.token_ids, None, "load")
             claim(recipe)
-            if not bench.core.catalog.copies(recipe):
+            if not bench.operations.living_copies(recipe):
                 order = bench.order("load", "materialize", (name,), (recipe,), (), worker)
                 bench.make_segment(tasks.restore, order, str(path), index, worker=worker, nbytes=piece.nbytes)
             segments.append(SegmentRecord(recipe, parent, piece.start, piece.token_ids, piece.n_prompt, piece.nbytes))

@@ -11,11 +11,15 @@ from kvlab.state.records import StateRecord
 
 @dataclass(slots=True)
 class Copy:
-    """One generation of a segment: the Dask future that holds it, and the workers where it is known to lie."""
+    """One generation of a segment: the Dask future that holds it, and the workers where it is known to lie.
+
+    ``made_ns`` tells one making of it from another: Dask makes it again under the same key where a worker took it along.
+    """
 
     key: str
     future: Any
     workers: set[str] = field(default_factory=set)
+    made_ns: int = 0
 
 
 @dataclass(slots=True)

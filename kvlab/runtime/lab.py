@@ -455,6 +455,7 @@ class Lab(metaclass=Remembered):
     def _require_open(self) -> None:
         if self.closed:
             raise StateGone("this lab is closed", hint="kvlab.Lab() opens another")
+        self.core.require_scheduler()
 
     def __enter__(self) -> Self:
         return self

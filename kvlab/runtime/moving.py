@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvlab.errors import StateGone, TransferFailed
+from kvlab.errors import ChecksumMismatch, StateGone, TransferFailed
 from kvlab.runtime import tasks
 from kvlab.runtime.replicas import drop_replicas
 from kvlab.runtime.workbench import Workbench
@@ -48,17 +48,15 @@ def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> 
                 allow_other_workers=True,
             )
             bench.wait([touch], label=f"Moving {record.id} to {worker}")
-        except BaseException:
+            _require_there(bench, record, touch, worker)
+        except BaseException as trouble:
             for _, _, copy in missing:
                 catalog.budget.release(f"{copy.key}@{worker}")
+            if isinstance(trouble, ChecksumMismatch):
+                bench.operations.distrust(record.segments, trouble)
             raise
         finally:
             catalog.move_to(record.id, Phase.RESIDENT)
-        landed = _worker_at(bench, touch)
-        if landed != worker:
-            raise TransferFailed(
-                f"state {record.id} went to {landed}, because {worker} was lost on the way", hint="try again"
-            )
         for segment, generation, _ in missing:
             catalog.placed(segment.recipe, generation, worker)
     if not keep:
@@ -67,7 +65,7 @@ def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> 
 
 def _a_copy(bench: Workbench, segment: SegmentRecord, worker: str) -> tuple[int, Any]:
     """The newest copy on ``worker``, else the newest anywhere, with its generation."""
-    copies = bench.core.catalog.copies(segment.recipe)
+    copies = bench.operations.living_copies(segment.recipe)
     if not copies:
         raise StateGone(f"segment {segment.recipe[:12]} has no copy", hint="resume the state: it is recomputed")
     here = {generation: copy for generation, copy in copies.items() if worker in copy.workers}
@@ -101,6 +99,10 @@ def _leave_others(
                 bench.core.catalog.leaving.add(f"{copy.key}@{name}", copy.key, {name})
 
 
-def _worker_at(bench: Workbench, future: Any) -> str | None:
-    addresses = next(iter(bench.core.client.who_has([future]).values()), ())
-    return next((seen.name for seen in bench.core.workers.values() if seen.address in addresses), None)
+def _require_there(bench: Workbench, record: StateRecord, touch: Any, worker: str) -> None:
+    addresses = next(iter(bench.core.client.who_has([touch]).values()), ())
+    landed = next((seen.name for seen in bench.core.workers.values() if seen.address in addresses), None)
+    if landed != worker:
+        raise TransferFailed(
+            f"state {record.id} went to {landed or 'nobody'}, because {worker} was lost on the way", hint="try again"
+        )

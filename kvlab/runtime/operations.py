@@ -17,6 +17,8 @@ from kvlab.runtime.core import Core
 from kvlab.runtime.entries import Copy
 from kvlab.runtime.halves import behind, joined
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
+from kvlab.runtime.remote_errors import FAILED
+from kvlab.runtime.turns import Making
 from kvlab.state.identity import Sampling, identity_of, recipe_of
 from kvlab.state.records import Lineage, Operator, SegmentRecord, StateRecord
 from kvlab.state.tokens import BYTES_PER_ID, n_ids, pack_ids, unpack_ids
@@ -56,8 +58,9 @@ class Pending:
     """A request under way.
 
     ``answers`` are futures of headers: one a branch, then one for every segment of the path that is made again.
-    ``restored`` are those that are read from disk. ``before`` says where each segment of the path lay when it was
-    submitted; ``halves`` are futures that only have to live until the answers are there.
+    ``restored`` are those that are read from disk. ``before`` says which segments of the path lay on the worker when it
+    was submitted, ``made`` which making of each it was and who had it; ``halves`` are futures that only have to live until
+    the answers are there.
     """
 
     request: Request
@@ -68,6 +71,7 @@ class Pending:
     restored: list[str] = field(default_factory=list)
     past: list[tuple[str, int]] = field(default_factory=list)
     before: dict[str, bool] = field(default_factory=dict)
+    made: dict[str, Making] = field(default_factory=dict)
     halves: list[Any] = field(default_factory=list)
 
 
@@ -186,13 +190,21 @@ class Operations:
     def _meta(self, future: Any, key: str, where: dict[str, Any]) -> Any:
         return self.core.client.submit(tasks.meta, future, key=f"meta-{key}", pure=False, **where)
 
+    def living_copies(self, recipe: str) -> dict[int, Copy]:
+        """Copies of a segment that are there or on their way. One whose making failed is given up: its key keeps the error."""
+        copies = self.core.catalog.copies(recipe)
+        for generation in [number for number, copy in copies.items() if copy.future.status in FAILED]:
+            self.core.catalog.discard_copy(recipe, generation)
+            del copies[generation]
+        return copies
+
     def _path(self, request: Request, pending: Pending) -> list[Any]:
         """Futures of the path's segments for a worker; what is gone (or to be made again) is submitted as recomputes."""
-        core, worker, road = self.core, request.worker, request.road
+        worker, road = request.worker, request.road
         again, read = (road.again, road.restored) if road is not None else ((), ())
         found: list[Any] = []
         for segment in request.path:
-            copies = core.catalog.copies(segment.recipe)
+            copies = self.living_copies(segment.recipe)
             here = [item for item in copies.items() if worker in item[1].workers]
             divided = road is not None and road.split is not None and road.split.recipe == segment.recipe
             usable = here or list(copies.items())
@@ -203,6 +215,7 @@ class Operations:
             else:
                 generation, copy = usable[-1]
                 future = copy.future
+                pending.made[segment.recipe] = Making(copy.made_ns, tuple(sorted(copy.workers)))
                 if not here:
                     self.reserve_replica(copy, segment, worker, evict=request.evict)
             pending.before[segment.recipe] = bool(here)
@@ -331,9 +344,11 @@ class Operations:
             segment = SegmentRecord(
                 recipe, parent_recipe, start, header["kv_ids"], header["n_prompt"], header["nbytes"]
             )
-            catalog.placed(recipe, generation, worker, segment.nbytes)
+            catalog.placed(recipe, generation, worker, segment.nbytes, made_ns=header["timing"]["finished_ns"])
+            made = {one["recipe"]: one["made_ns"] for one in header["timing"]["past"]}
             for past_recipe, past_generation in pending.past:
-                catalog.placed(past_recipe, past_generation, str(header["timing"]["worker"]))
+                at = str(header["timing"]["worker"])
+                catalog.placed(past_recipe, past_generation, at, made_ns=made.get(past_recipe, 0))
             core.hub.emit(
                 Kind.SEGMENT_CREATED,
                 request.run,
@@ -352,7 +367,8 @@ class Operations:
         remade = zip(pending.remade, headers[len(pending.recipes) :], strict=True)
         for recipe, header in remade:
             generation = dict(pending.past)[recipe]
-            catalog.placed(recipe, generation, str(header["worker"]), header["nbytes"])
+            made_ns = header["timing"]["finished_ns"]
+            catalog.placed(recipe, generation, str(header["worker"]), header["nbytes"], made_ns=made_ns)
             catalog.replaced(recipe, generation, str(header["worker"]))
         pending.halves.clear()
         catalog.reap()
@@ -380,7 +396,7 @@ class Operations:
             self.core.catalog.discard_copy(recipe, made_again[recipe])
         for recipe in pending.restored:  # what was read whole may stay
             copy = self.core.catalog.copies(recipe).get(made_again[recipe])
-            if copy is not None and copy.future.status in {"error", "cancelled", "lost"}:
+            if copy is not None and copy.future.status in FAILED:
                 self.core.catalog.discard_copy(recipe, made_again[recipe])
         worker = pending.request.worker
         for recipe, generation in pending.past:

@@ -56,7 +56,7 @@ def prefetch(
         return None
     newest = []
     for segment in parent.segments:
-        copies = core.catalog.copies(segment.recipe)
+        copies = operations.living_copies(segment.recipe)
         if not copies:  # lost since the view was taken
             return None
         if not any(chosen.worker in copy.workers for copy in copies.values()):

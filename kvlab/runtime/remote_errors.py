@@ -6,10 +6,15 @@ from typing import Any
 
 from kvlab.errors import Cancelled, ClusterError, KVLabError
 
+FAILED = frozenset({"error", "cancelled", "lost"})
+"""What Dask calls a future that will have no result."""
+
 
 def error_of(future: Any) -> KVLabError:
     """Why a Dask future has no result."""
-    if future.status in {"cancelled", "lost"}:
+    if future.status in FAILED - {"error"}:
+        if future.client.status != "running":
+            return ClusterError("the scheduler is gone", hint="open a lab again, or start the scheduler again")
         return Cancelled("the cluster dropped this work", hint="run it again; the scheduler may have been restarted")
     error = future.exception()
     if isinstance(error, KVLabError):

@@ -118,7 +118,11 @@ class Run:
         self._closing = closing
         self._gate = Gate(closed=paused)
         workers_now = verbs.core.living_workers()
-        folder.write_config(document)
+        try:
+            folder.write_config(document)
+        except KVLabError:
+            folder.discard()
+            raise
         self._hub.add_sink(self.name, self._recorder)
         self._hub.emit(Kind.RUN_STARTED, self.name, detail=document)
         announce_workers(self._hub, self.name, workers_now)

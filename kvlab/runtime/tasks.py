@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import asdict, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
@@ -132,8 +133,10 @@ def segment_bytes(segment: Segment) -> int:
 
 def save(folder: str, metadata: dict[str, Any], *segments: Segment) -> str:
     """Write the path's payloads to ``folder`` on this worker's machine; the folder appears whole or not at all."""
-    from kvlab.store.tensors import save_payloads
+    from kvlab.store.tensors import load_metadata, save_payloads
 
+    if Path(folder).exists() and load_metadata(folder).get("saving") == metadata["saving"]:
+        return folder  # by the worker that tried this before, and died before it could say so
     save_payloads(folder, [segment.tensor().cpu() for segment in segments], metadata)
     return folder
 
@@ -183,7 +186,16 @@ class _Work:
     def __init__(self, order: Order, plugin: KVWorker, engine: TorchEngine, past: Sequence[Segment]) -> None:
         self.order = order
         self.past = [
-            {"recipe": s.header.recipe, "arrived": s.arrived, "seconds": s.seconds, "nbytes": s.nbytes} for s in past
+            {
+                "recipe": s.header.recipe,
+                "arrived": s.arrived,
+                "seconds": s.seconds,
+                "nbytes": s.nbytes,
+                "made_ns": s.made_ns,
+                "n_tokens": s.header.shape[3],
+                "making_seconds": s.making_seconds,
+            }
+            for s in past
         ]
         self.plugin = plugin
         self.engine = engine

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvlab.bench.metrics import Turn
 from kvlab.cost.roads import Alternative
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import n_ids, unpack_ids
+
+
+class Making(NamedTuple):
+    """Which making of a segment was meant (0: it is not known), and the workers that had it then."""
+
+    made_ns: int
+    workers: tuple[str, ...]
 
 
 class Timeline:
@@ -43,8 +51,12 @@ def turn_of(
     timeline: Timeline,
     before: dict[str, bool],
     remade: list[dict[str, Any]],
+    made: Mapping[str, Making],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the turn's metrics as plain values, what the state edge really cost: how, worker, terms in seconds).
+    """(the turn's metrics as plain values, what the state edge really cost: how, worker, terms in seconds, because).
+
+    ``made`` says which making of each segment was meant. Where Dask had to make one again, because a worker took it
+    along, that was a recompute whatever was planned, and ``because`` says so; else it is None.
 
     TTFT counts from ``texts_ready_ns``, when the agent's texts were all there; ``own`` names the states made since then
     on its path, whose making is no queue. The edge's terms count from ``states_ready_ns``, when it could be decided.
@@ -56,10 +68,18 @@ def turn_of(
     edge_queue = timeline.busy_ns(worker, states_ready_ns, started) / 1e9
     timeline.add(worker, started, finished, node)
     ttft = (first - texts_ready_ns) / 1e9 - queue
+    lost = [
+        one
+        for one in timing["past"]
+        if one["recipe"] in made and made[one["recipe"]].made_ns not in (0, one["made_ns"])
+    ]
     recomputing = sum(one["timing"]["prefill_seconds"] for one in remade)
-    how, moving, n_moved = _road(timing["past"], before, {one["recipe"]: one["timing"] for one in remade})
+    recomputing += sum(one["making_seconds"] for one in lost)
+    timings = {one["recipe"]: one["timing"] for one in remade} | {one["recipe"]: {} for one in lost}
+    how, moving, n_moved = _road(timing["past"], before, timings)
     reused = parent.n_tokens if parent is not None else 0
     again = sum(one["timing"].get("again_tokens", n_ids(one["kv_ids"])) for one in remade)
+    again += sum(one["n_tokens"] for one in lost)
     prefill, decode = timing["prefill_seconds"], timing["decode_seconds"]
     total = (now_ns - states_ready_ns) / 1e9
     turn = Turn(
@@ -83,8 +103,17 @@ def turn_of(
     terms["overhead"] = max(0.0, rest)
     if rest < 0:
         terms["overlap"] = rest
-    actual = {"how": how, "worker": worker, "terms": terms, "nbytes": n_moved}
+    actual = {"how": how, "worker": worker, "terms": terms, "nbytes": n_moved, "because": _loss(lost, made, worker)}
     return asdict(turn), actual
+
+
+def _loss(lost: list[dict[str, Any]], made: Mapping[str, Making], worker: str) -> str | None:
+    """What was lost and where it was made again; None if nothing was."""
+    if not lost:
+        return None
+    holders = sorted({name for one in lost for name in made[one["recipe"]].workers})
+    n_tokens = sum(one["n_tokens"] for one in lost)
+    return f"{n_tokens} tokens were lost with {' and '.join(holders) or 'a worker'} and made again for {worker}"
 
 
 def _road(
@@ -111,6 +140,11 @@ def _road(
     if mapped:
         return "map", max(mapped), 0
     return ("in place" if past else "recompute"), 0.0, 0
+
+
+def because(planned: str, trouble: str | None) -> str | None:
+    """Why an edge did something else than ``planned``; None where there was no ``trouble``."""
+    return f"planned {planned}: {trouble}" if trouble else None
 
 
 def describe_alternative(alternative: Alternative) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from kvlab.runtime.handles import Generation, KVState, Lease, require_states
 from kvlab.runtime.moving import transfer
 from kvlab.runtime.operations import Pending, Request
 from kvlab.runtime.planning import Planner, path_of
-from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.runtime.turns import Timeline, because, describe_alternative, turn_of
 from kvlab.runtime.units import edge_id
 from kvlab.runtime.workbench import LAB, Workbench
 from kvlab.state.identity import Sampling
@@ -166,6 +166,7 @@ class Verbs:
 
     def pin(self, state: KVState, *, pinned: bool) -> KVState:
         """See :meth:`KVState.pin` and :meth:`KVState.unpin`."""
+        self._bench.require_open(state.id)
         self.core.catalog.keeping.pin(state.id, pinned=pinned)
         self._bench.remark(f"{state.id} is {'pinned' if pinned else 'not pinned any more'}", state.id)
         return state
@@ -289,6 +290,7 @@ class Verbs:
                 timeline=self._timeline,
                 before=pending.before,
                 remade=list(headers[1:]),
+                made=pending.made,
             )
         core.hub.emit(
             Kind.TURN_FINISHED, LAB, agent=who, state=new, worker=turn["worker"], n_tokens=turn["n_prefilled"],
@@ -297,10 +299,8 @@ class Verbs:
         if parent is not None:
             self.planner.learn(decision, actual)
             seconds = sum(actual["terms"].values())
-            because = f"planned {chosen.how}: {trouble}" if trouble else None
-            core.hub.emit(
-                Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail={**actual, "because": because}
-            )
+            told = {**actual, "because": because(chosen.how, trouble or actual["because"])}
+            core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=told)
         return Generation(
             text=turn["text"],
             token_ids=tuple(turn["token_ids"]),

@@ -31,7 +31,15 @@ def watch(core: Core, event: Event, admit: Callable[[str], None], *, own: bool) 
         core.catalog.leaving.left(None, worker)
     elif event.kind in (Kind.SEGMENT_PLACED, Kind.SEGMENT_DROPPED) and event.segment:
         present = event.kind is Kind.SEGMENT_PLACED
-        core.catalog.located(event.segment, event.detail["key"], worker, present=present)
+        detail = event.detail
+        core.catalog.located(
+            event.segment,
+            detail["key"],
+            worker,
+            present=present,
+            made_ns=detail.get("made_ns", 0),
+            replica_bytes=(event.nbytes or 0) if detail.get("how") == "transfer" else 0,
+        )
         if not present:
             core.catalog.leaving.left(event.detail["key"], worker)
     core.catalog.reap()

@@ -16,7 +16,7 @@ from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
 from kvlab.runtime.operations import Operations, Request
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
-from kvlab.runtime.remote_errors import error_of
+from kvlab.runtime.remote_errors import FAILED, error_of
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.state.records import StateRecord
 from kvlab.store.events import Event, Kind
@@ -101,13 +101,13 @@ class Workbench:
 
         def over(seconds: float) -> bool:
             # Bounded waits in a loop let the main thread see Ctrl-C.
-            return done.wait(seconds) or any(future.status in {"error", "cancelled", "lost"} for future in futures)
+            return done.wait(seconds) or any(future.status in FAILED for future in futures)
 
         if over(UNSHOWN_SECONDS):
             return
         with self.core.progress.task(label, total, "tokens") as task, self._telling(actions, task.reach):
             while not over(0.2):
-                continue
+                self.core.require_hope()
 
     @contextmanager
     def _telling(self, actions: tuple[str, ...], reach: Callable[[float], None]) -> Iterator[None]:
@@ -131,8 +131,9 @@ class Workbench:
         finally:
             stop()
 
-    def futures(self, record: StateRecord, worker: str | None = None) -> list[Any]:
-        """Futures of a state's segments; those without a copy are recomputed first."""
+    @contextmanager
+    def using(self, record: StateRecord, worker: str | None = None) -> Iterator[list[Any]]:
+        """Futures of a state's segments; those without a copy are recomputed first. None is evicted inside the block."""
         self.revive(record)
         where = worker or self.pick_worker(record)
         request = Request(
@@ -147,9 +148,10 @@ class Workbench:
             raise
         self.operations.collect(pending, headers)
         self.core.catalog.settle(record.id)
-        # The caller holds a handle of the state, which keeps its segments.
-        self.operations.done_with(pending)
-        return futures
+        try:
+            yield futures
+        finally:
+            self.operations.done_with(pending)
 
     @contextmanager
     def claiming(self, op: str) -> Iterator[Callable[[str], None]]:
@@ -179,7 +181,7 @@ class Workbench:
         except BaseException:
             catalog.discard_copy(recipe, generation)
             raise
-        catalog.placed(recipe, generation, str(header["worker"]), nbytes)
+        catalog.placed(recipe, generation, str(header["worker"]), nbytes, made_ns=header["timing"]["finished_ns"])
 
     def share(
         self,
@@ -251,3 +253,4 @@ class Workbench:
             raise StateGone(
                 f"the lab of state {state} is closed", hint="open a lab and make the state again", state=state
             )
+        self.core.require_scheduler()

@@ -141,7 +141,8 @@ class KVWorker(WorkerPlugin):
             segment = self.worker.data.get(key)
             if isinstance(segment, Segment) and not segment.failure:
                 self.memory.place(key, segment.nbytes, mapped=segment.arrived == "map")
-                self._placement(Kind.SEGMENT_PLACED, recipe, segment.nbytes, {"how": segment.arrived, "key": key})
+                detail = {"how": segment.arrived, "key": key, "made_ns": segment.made_ns}
+                self._placement(Kind.SEGMENT_PLACED, recipe, segment.nbytes, detail)
         elif start == "memory":
             nbytes = self.memory.drop(key)
             if nbytes is not None:

@@ -57,6 +57,10 @@ class RunFolder:
             raise InvalidInput(f"the configuration of a run is not JSON: {error}", hint="use plain values") from error
         _publish(self.path / CONFIG, written + "\n")
 
+    def discard(self) -> None:
+        """Remove it: a run that cannot begin leaves nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def complete(self) -> None:
         """Close the log and mark the run whole. Until then a reader is told that it is not."""
         self.log.close()
@@ -103,7 +107,11 @@ def new_run_folder(
     while not _made(path):
         attempt += 1
         path = parent / f"{stamp}-{plain}-{attempt}"
-    return RunFolder(path)
+    try:
+        return RunFolder(path)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def open_run(path: str | os.PathLike[str]) -> SavedRun:

@@ -56,7 +56,7 @@ def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tenso
         raise InvalidInput(
             f"{target} exists; saved states are never written over", hint="remove it or take another name"
         )
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    draft = target.with_name(f"{_draft_prefix(target)}{uuid.uuid4().hex}")
     page: dict[str, Any] = {"format_version": FORMAT_VERSION, "layout": LAYOUT, "metadata": metadata, "segments": []}
     _json(page)
     draft.mkdir(mode=0o700, parents=True)
@@ -80,6 +80,17 @@ def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tenso
         shutil.rmtree(draft, ignore_errors=True)
         raise
     return nbytes
+
+
+def drafts_of(folder: str | os.PathLike[str]) -> list[Path]:
+    """What was being written for ``folder`` and never published: by others now, or by a process that was killed."""
+    target = Path(folder)
+    prefix = _draft_prefix(target)
+    return [found for found in target.parent.iterdir() if found.name.startswith(prefix)]
+
+
+def _draft_prefix(target: Path) -> str:
+    return f".{target.name}.draft-"
 
 
 def load_payloads(folder: str | os.PathLike[str]) -> tuple[list[torch.Tensor], dict[str, Any]]:

@@ -78,6 +78,17 @@ class Segment:
         """Bytes of the payload."""
         return 0 if self._payload is None else self._payload.nbytes
 
+    @property
+    def made_ns(self) -> int:
+        """When its making ended, by the clock of where that was: copies of one making have one number. 0 if nobody said."""
+        return int(self.header.timing.get("finished_ns", 0))
+
+    @property
+    def making_seconds(self) -> float:
+        """How long the model computed it."""
+        timing = self.header.timing
+        return float(timing.get("prefill_seconds", 0.0) + timing.get("decode_seconds", 0.0))
+
     def tensor(self) -> torch.Tensor:
         """The payload, checked once against its checksum if it crossed a wire. Valid as long as anyone holds it.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.runtime.turns import Timeline, describe_alternative, turn_of
+from kvlab.runtime.turns import Making, Timeline, because, describe_alternative, turn_of
 from kvlab.state.tokens import pack_ids
 
 SECOND = 10**9
@@ -50,6 +50,7 @@ def measure(**change: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "timeline": Timeline(),
         "before": {},
         "remade": [],
+        "made": {},
     }
     return turn_of(**{**values, **change})
 
@@ -127,6 +128,20 @@ def test_what_was_made_again_counts_as_prefilled() -> None:
     assert turn["prefill_seconds"] == 2.0
     assert actual["how"] == "recompute"
     assert (actual["terms"]["prefill"], actual["terms"]["resume"]) == (0.5, 1.5)
+
+
+def test_what_was_lost_and_made_again_by_itself_counts_as_prefilled_and_is_said() -> None:
+    making = {"made_ns": 5, "n_tokens": 40, "making_seconds": 0.5}
+    past = [{**came("a", "computed"), **making}, {**came("b", "computed"), **making}]
+    made = {"a": Making(4, ("w1",)), "b": Making(5, ("w0",))}
+    turn, actual = measure(header=header(past=past), before={"a": True, "b": True}, made=made)
+    assert (turn["n_prefilled"], turn["n_reused"]) == (47, 60)
+    assert (actual["how"], actual["terms"]["prefill"]) == ("recompute", 0.5)
+    assert because("map", actual["because"]) == "planned map: 40 tokens were lost with w1 and made again for w0"
+    # The making that was meant, or one that nobody knew of, was not lost.
+    for known in ({"a": Making(5, ("w1",)), "b": Making(5, ("w0",))}, {"a": Making(0, ()), "b": Making(5, ("w0",))}):
+        turn, actual = measure(header=header(past=past), before={"a": True, "b": True}, made=known)
+        assert (actual["how"], turn["n_reused"], because("map", actual["because"])) == ("in place", 100, None)
 
 
 def test_an_alternative_as_plain_values_says_everything() -> None:
