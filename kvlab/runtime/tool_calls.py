@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kvlab.compiler.graph import Call
-from kvlab.errors import Cancelled, InvalidInput, KVLabError
+from kvlab.errors import Cancelled, IllegalTransition, InvalidInput, KVLabError, StateGone
 from kvlab.state.tokens import n_ids
 from kvlab.store.events import Kind
 from kvlab.workflow.tools import function_of
@@ -20,23 +21,6 @@ if TYPE_CHECKING:
 
 LANE = "tools"
 """Where the record shows calls: they are on no worker."""
-
-
-class Hold:
-    """States that nothing evicts until :meth:`end`, or until ``seconds`` have passed: their run goes on from them."""
-
-    def __init__(self, catalog: Catalog, name: str, states: Iterable[StateRecord], seconds: float) -> None:
-        self._catalog, self._name = catalog, name
-        self._recipes = list(dict.fromkeys(segment.recipe for state in states for segment in state.segments))
-        catalog.claim(name, self._recipes)
-        self._deadline = threading.Timer(seconds, self.end)
-        self._deadline.daemon = True
-        self._deadline.start()
-
-    def end(self) -> None:
-        """Let them go. A second time does nothing."""
-        self._deadline.cancel()
-        self._catalog.unclaim(self._name, self._recipes)
 
 
 class ToolCall:
@@ -68,7 +52,7 @@ class ToolCall:
         self._seconds = 0.0
         self._ended = threading.Event()
         core.hub.emit(Kind.ACTION_PLANNED, run, **self._told, detail={"op": "tool", "subject": name})
-        self._hold = Hold(core.catalog, action, idle, call.hold_seconds)
+        self._leases = dict(_leased(core.catalog, idle, call.hold_seconds))
         held = [state.id for state in idle]
         core.hub.emit(Kind.ACTION_STARTED, run, **self._told, detail={"op": "tool", "holds": held})
         threading.Thread(target=self._work, args=(texts,), name=f"kvlab-tool-{name}", daemon=True).start()
@@ -76,7 +60,8 @@ class ToolCall:
     def end(self) -> None:
         """Wait no longer, and let the states go. A second time does nothing."""
         self._ended.set()
-        self._hold.end()
+        for state, number in self._leases.items():
+            self._core.catalog.keeping.end(state, number)
 
     def result(self) -> tuple[str, bytes]:
         """What came of it, once it is over: the text, and its packed ids. Tells the record.
@@ -126,3 +111,10 @@ class ToolCall:
             self._error = error
         self._seconds = time.perf_counter() - began
         self._over()
+
+
+def _leased(catalog: Catalog, states: Iterable[StateRecord], seconds: float) -> Iterator[tuple[str, int]]:
+    """Lease states until the deadline: (state, number of its lease). What has left memory already comes back by its edge."""
+    for state in states:
+        with suppress(IllegalTransition, StateGone):
+            yield state.id, catalog.keeping.lease(state.id, seconds)[0]

@@ -203,7 +203,7 @@ def test_everything_that_acts_has_a_name(large: Any, opened: Any, page_of: Any) 
     nameless = shown.page.evaluate(
         """() => { const bad = []; const walk = root => { for (const e of root.querySelectorAll('*')) {
              if (e.shadowRoot) walk(e.shadowRoot);
-             const named = e.getAttribute('aria-label') || e.textContent.trim();
+             const named = e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.[0]?.textContent.trim();
              if (['BUTTON', 'INPUT', 'SELECT'].includes(e.tagName) && !named) bad.push(e.outerHTML);
              if (e.getAttribute('role') === 'img' && !e.getAttribute('aria-label')) bad.push(e.outerHTML) } };
              walk(document); return bad }"""
