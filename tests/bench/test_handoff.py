@@ -72,7 +72,9 @@ def copies_there(dask_worker: Any) -> int:
     return sum(isinstance(value, Segment) for value in dask_worker.data.values())
 
 
-@pytest.mark.parametrize(("which", "road"), [("lab", "map"), ("frames_lab", "transfer")])
+@pytest.mark.parametrize(
+    ("which", "road"), [pytest.param("lab", "map", marks=pytest.mark.slow), ("frames_lab", "transfer")]
+)
 def test_every_round_brings_the_same_bytes_again(which: str, road: str, request: pytest.FixtureRequest) -> None:
     handoff = Handoff(request.getfixturevalue(which), NBYTES)
     assert abs(handoff.nbytes - NBYTES) < 10_000
@@ -133,6 +135,7 @@ def test_works_take_turns_and_the_first_round_does_not_count() -> None:
     assert "".join(done) == "abcbcacab"
 
 
+@pytest.mark.slow
 def test_the_summary_has_every_figure(tiny_model_dir: str, tmp_path: Path) -> None:
     sizes = Sizes(state=NBYTES, small=100_000)
     said = io.StringIO()

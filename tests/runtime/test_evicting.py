@@ -238,9 +238,8 @@ def test_a_graph_says_what_is_used_next(world: Any) -> None:
 DOCUMENT = " ".join(f"Sentence {number} says that caches are thrown away." for number in range(12))
 
 
-@pytest.mark.parametrize(
-    "policy", ["workflow", pytest.param("lru", marks=pytest.mark.slow), pytest.param("arc", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["workflow", "lru", "arc"])
 def test_answers_under_a_small_budget_are_those_of_a_large_one(policy: str, make_lab: Any) -> None:
     flows = [build(name, DOCUMENT, max_new_tokens=4) for name in NAMES]
     whole, most = [], 0

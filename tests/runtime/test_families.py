@@ -32,7 +32,7 @@ def family(request: pytest.FixtureRequest, tiny_model: Any, tiny_model_dir: str,
     return folder, model.float()
 
 
-@pytest.fixture(scope="module", params=["map", "frames"])
+@pytest.fixture(scope="module", params=["map", pytest.param("frames", marks=pytest.mark.slow)])
 def family_lab(request: pytest.FixtureRequest, family: Any, make_lab: Any) -> Iterator[Any]:
     folder, _ = family
     with make_lab(model=str(folder), same_host=request.param, kv_budget="1 GiB") as lab:

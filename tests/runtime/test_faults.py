@@ -149,7 +149,8 @@ def test_all_workers_killed_come_back(make_lab: Any, oracle: Any) -> None:
         assert abs(state.next_logits() - before).max() < 1e-4
 
 
-@pytest.mark.parametrize("end", ["sender", pytest.param("receiver", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_killed_in_a_hybrid(make_lab: Any, wide_model_dir: str, end: str) -> None:
     """Half of the state is on a slow link and the other half is being computed when one end dies."""
     with make_lab(

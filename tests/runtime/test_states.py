@@ -123,6 +123,7 @@ def test_forks_allocate_nothing_and_leave_their_parent_alone(lab: Any) -> None:
     assert (state.digest, state.n_tokens, state.nbytes) == (digest, n_tokens, nbytes)
 
 
+@pytest.mark.slow
 def test_a_thousand_forks_of_a_long_state_take_no_byte_on_any_worker(make_lab: Any, wide_model_dir: str) -> None:
     with make_lab(model=wide_model_dir, kv_budget="2 GiB") as lab:
         whole = lab.materialize(TEXT * 26)

@@ -67,7 +67,7 @@ def everything(shown: Any, look: Callable[[Any], None], n: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("page", [True, False], ids=["page", "cell"])
+@pytest.mark.parametrize("page", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["page", "cell"])
 def test_an_exported_page(
     scheme: str, page: bool, small: Any, opened: Any, look: Callable[[Any], None], tmp_path: Path
 ) -> None:

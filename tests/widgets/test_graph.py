@@ -131,7 +131,8 @@ DRAWN = """(() => { const marks = g.layers.find(l => l.table === 'marks'), f = g
 """Where different marks are drawn, in px."""
 
 
-@pytest.mark.parametrize("page", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [False, True])
 def test_of_ten_thousand_states_a_page_is_shown_that_can_be_told_apart(page: bool, shown: Any, runs: Any) -> None:
     view, n = shown("huge", page=page), runs["huge"].events.num_rows
     starts = set()
