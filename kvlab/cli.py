@@ -2,6 +2,8 @@
 
 argparse rather than a framework: it is always there and loads in no time, so ``kvlab --help`` is instant. Everything
 else is imported by the command that needs it.
+
+One file a little over the usual length, because it is one table of commands and what each of them calls.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Carrying out one action on the cluster: from a request to Dask tasks, and from their answers to records.
 
 Both the conductor of a run and the verbs of a notebook cell go through here.
+
+One file a little over the usual length, because submitting and receiving share one account of a path's copies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The verbs of states, one at a time, for exploring in cells. Each blocks until it is done."""
+"""The verbs of states, one at a time, for exploring in cells. Each blocks until it is done.
+
+One file a little over the usual length, because it is one verb after the other over the same few steps.
+"""
 
 from __future__ import annotations
 
