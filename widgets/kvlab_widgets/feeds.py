@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +12,10 @@ from kvlab.store.log import LogTail
 from kvlab.store.rows import events_of
 from kvlab.store.saved import EVENTS, SavedRun
 from kvlab_widgets.rows import RunRows
+
+
+OVER_SECONDS = 0.5
+"""Between two looks whether a log that does not grow is still being written."""
 
 
 class Feed(Protocol):
@@ -28,15 +33,20 @@ class Feed(Protocol):
 
 
 class LogFeed:
-    """Follows the log on disk; reads only what was written since."""
+    """Follows the log on disk; reads only what was written since. Asking costs next to nothing while it does not grow."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows = RunRows()
         self._saved, self._tail = SavedRun(path), LogTail(path / EVENTS)
+        self._size, self._looked_at = -1, 0.0
 
     def poll(self) -> bool:
         """See :class:`Feed`. A run is over when its folder says so, or when nobody writes it any more."""
+        size, now = (self.path / EVENTS).stat().st_size, time.monotonic()
+        if size == self._size and now - self._looked_at < OVER_SECONDS:
+            return True
+        self._size, self._looked_at = size, now
         over = self._saved.complete or not self._saved.being_written
         self.rows.feed(event for _, event in events_of(self._tail.new()))
         return not over

@@ -17,9 +17,12 @@ from kvlab_widgets.export import rows_of
 from kvlab_widgets.feeds import LogFeed
 from kvlab_widgets.inspector import Inspector
 from kvlab_widgets.packing import packed
-from kvlab_widgets.telling import BATCH_SECONDS, Telling
+from kvlab_widgets.telling import Telling
 
 HOST = "127.0.0.1"
+LOOK_MS = 25
+"""Between two looks into the log: what its writer has flushed should not lie there as long again."""
+
 ELSEWHERE = (
     "This page only looks. The run is stepped where it was started: run.step(), run.play(), or its inspector there."
 )
@@ -94,4 +97,4 @@ def _show(document: Any, folder: Path) -> None:
             if not telling.turn():
                 document.remove_periodic_callback(beat)
 
-        beat = document.add_periodic_callback(turn, round(BATCH_SECONDS * 1e3))
+        beat = document.add_periodic_callback(turn, LOOK_MS)

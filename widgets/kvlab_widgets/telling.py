@@ -21,7 +21,7 @@ LIFE_SECONDS = 1.0
 
 
 class Telling:
-    """Carries a feed's rows to an inspector, one JSON text a batch.
+    """Carries a feed's rows to an inspector, one JSON text a batch, at most one each :data:`BATCH_SECONDS`.
 
     Parameters
     ----------
@@ -45,6 +45,7 @@ class Telling:
         self._asked: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._mounts: set[str] = set()
         self._said = time.monotonic()
+        self._told, self._told_at = feed.rows.n_events, float("-inf")
         self._beats = 0
         self.over = False
 
@@ -54,9 +55,9 @@ class Telling:
             return False
         while not self._asked.empty():
             self._answer(self._asked.get())
-        before = self._feed.rows.n_events
         more = self._feed.poll()
-        if self._feed.rows.n_events > before:
+        if self._feed.rows.n_events > self._told and (not more or time.monotonic() - self._told_at >= BATCH_SECONDS):
+            self._told, self._told_at = self._feed.rows.n_events, time.monotonic()
             self._say(as_json(self._feed.rows.take()))
         if not more:
             self.over = True

@@ -1,7 +1,7 @@
 // The browser half of an inspector. It alone knows the cursor: a moment k is all rows with born <= k, so moving it asks
 // nobody. The files of this folder and of views/ are joined into one module, this one last.
 const VIEWS = { graph: GraphView, timeline: TimelineView, decision: DecisionView, lineage: LineageView, memory: MemoryView, quality: QualityView, events: EventsView };
-const LATER_MS = 40, MIRROR_MS = 150, SILENT_MS = 5000;
+const LATER_MS = 40, RARE_MS = 150, CALM_MS = 400, MIRROR_MS = 150, SILENT_MS = 5000;
 
 class Client {
   constructor(told, context) {
@@ -9,13 +9,21 @@ class Client {
     this.store = new Store(told.sources, told.meta.columns, told.meta.dashes);
     this.layers = told.layers.map(layer => new Layer(layer, this.store[layer.table]));
     this.views = Object.entries(told.views).map(([name, parts]) => new VIEWS[name](this, parts));
+    this.found = new Map();
     this.bar = new Transport(this, told.bar);
     this.notice = new Notice(this, told.notice);
     this.kinds = new Map(told.meta.kinds.map((kind, i) => [kind, i]));
     const kinds = (...names) => new Set(names.map(name => this.kinds.get(name)));
     this.units = { operation: kinds("action.started", "action.finished", "action.failed", "action.skipped"), turn: kinds("turn.finished"), decision: kinds("decision") };
   }
-  view(model) { return this.context.index.find_one(model); }
+  // Bokeh looks through all of its views, so what was found is kept until it is rendered anew.
+  view(model) {
+    const known = this.found.get(model);
+    if (known?.el?.isConnected) return known;
+    const view = this.context.index.find_one(model);
+    this.found.set(model, view);
+    return view;
+  }
   at(div) { const root = this.view(div)?.shadow_el; return root?.querySelector(".bk-clearfix") ?? root; }
   how(code) { return this.told.meta.decisions[code] ?? "open"; }
   layersOf(view) { return this.layers.filter(layer => layer.view === view); }
@@ -52,31 +60,48 @@ class Client {
     this.root.dataset.kvReady = "1";
   }
   frame(figure) { return this.view(figure)?.frame; }
-  reshape() { for (const view of this.views) view.reshape?.(); }
+  // A view behind another one is left as it is: Bokeh would lay it out again and again.
+  get uncovered() { return this.views.filter(view => !this.covered?.has(view.name)); }
+  reshape() { for (const view of this.uncovered) view.reshape?.(); }
 
   // -- the cursor
   moveTo(k, again = false) {
     k = Math.max(0, Math.min(this.store.n, Math.trunc(k)));
     if (k === this.k && !again) return;
-    const before = again ? -1 : this.k;
-    this.k = k;
-    this.root.dataset.kvK = k;
-    for (const view of this.views) view.show(k, before, again);
-    for (const layer of this.layers) { layer.show(k, before, again || layer.moved); layer.moved = false; }
-    this.bar.show();
+    this.goTo(k, again);
+    this.showCharts(again);
     this.draw();
     this.tell();
   }
-  // What hangs on one row comes after the graph and the bar, once for many keys.
+  // The graph and the bar stand at k.
+  goTo(k, again) {
+    const [graph] = this.views, before = again ? -1 : this.k;
+    this.k = k;
+    this.root.dataset.kvK = k;
+    graph.show(k, before, again);
+    for (const layer of graph.layers) layer.show(k, again);
+    this.bar.show();
+  }
+  showCharts(again) {
+    const [graph, ...charts] = this.uncovered;
+    for (const view of charts) view.show(this.k, again);
+    for (const layer of this.layers) if (layer.view !== graph.name && !this.covered?.has(layer.view)) layer.show(this.k, again);
+  }
+  // What hangs on one row comes after the graph and the bar: once for the keys of a burst, at once for a key alone.
   draw(again = false) {
     this.again ||= again;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      const all = this.again;
-      this.again = false;
-      for (const view of this.views) { if (view.asTable) view.drawTable(this.k); else view.later(this.k, all); }
-      this.root.dataset.kvDrawn = this.k;
-    }, LATER_MS);
+    const now = performance.now(), turn = this.turn = (this.turn ?? 0) + 1, alone = now - (this.drawAsked ?? 0) > RARE_MS;
+    this.drawAsked = now;
+    const draw = () => { if (turn === this.turn) this.drawRows(); };
+    // The second frame begins when the graph has been painted in the first; what it shows must not wait for the rows.
+    if (alone) requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(draw))); else this.timer = setTimeout(draw, LATER_MS);
+  }
+  drawRows() {
+    const all = this.again;
+    this.again = false;
+    for (const view of this.uncovered) { if (view.asTable) view.drawTable(this.k); else view.later(this.k, all); }
+    this.root.dataset.kvDrawn = this.k;
   }
   step(direction, unit = this.unit) {
     this.playing = false;
@@ -152,8 +177,9 @@ class Client {
     const show = chosen => {
       buttons.forEach((button, i) => { button.setAttribute("aria-selected", i === chosen); button.tabIndex = i === chosen ? 0 : -1; });
       tabs.forEach(([, model], i) => { model.visible = i === chosen; });
+      this.covered = new Set(tabs.map(([name]) => name.toLowerCase()).filter((_, i) => i !== chosen));
       // Elements of a Div that was never shown exist only now.
-      requestAnimationFrame(() => { for (const view of this.views) view.mount(); this.draw(true); });
+      requestAnimationFrame(() => { for (const view of this.views) view.mount(); this.reshape(); this.showCharts(true); this.draw(true); });
     };
     buttons.forEach((button, i) => {
       button.onclick = () => show(i);
@@ -245,18 +271,29 @@ class Client {
       this.arriving = null;
       const move = this.stood === this.k && !(this.was && !this.was.live);
       this.stood = undefined;
-      this.reshape();
+      const [graph] = this.views;
+      graph.reshape();
       this.comeBack();
-      if (move && !this.playing) this.moveTo(this.store.n); else this.bar.show();
+      if (move && !this.playing) { this.goTo(this.store.n); this.tell(); } else this.bar.show();
+      // What sums up the whole run follows in its own time: nobody reads it ten times a second.
+      this.resting ??= setTimeout(() => {
+        this.resting = null;
+        for (const view of this.uncovered) if (view !== graph) view.reshape?.();
+        this.showCharts();
+        this.drawRows();
+      }, CALM_MS);
     });
   }
   ask() { this.asking = true; this.tell(); }
-  // Tell Python what is looked at, and how much is known here.
+  // Tell Python what is looked at, and how much is known here. Whoever follows says so once: each word costs the kernel.
   tell() {
     clearTimeout(this.telling);
     this.telling = setTimeout(() => {
-      const node = this.selected;
-      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [node == null ? "" : this.store.nodes.id[node]], live: [this.k >= this.store.n], ask: [!!this.asking], mount: [this.mount_id] };
+      const node = this.selected, selected = node == null ? "" : this.store.nodes.id[node], live = this.k >= this.store.n;
+      const word = JSON.stringify([live || this.k, selected]);
+      if (word === this.word && !this.asking) return;
+      this.word = word;
+      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [selected], live: [live], ask: [!!this.asking], mount: [this.mount_id] };
       this.asking = false;
       if (!this.was) this.remember();
     }, MIRROR_MS);

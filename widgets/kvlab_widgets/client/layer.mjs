@@ -7,6 +7,7 @@ class Layer {
     Object.assign(this, told);
     this.data = data;
     this.drawn = -1; // the moment that the base shows
+    this.now = -1; // the moment that both show
     this.columns = [-Infinity, Infinity];
     this.lanes = [-Infinity, Infinity];
   }
@@ -21,11 +22,12 @@ class Layer {
   }
   // Forget what is drawn, because the rows' places changed.
   blank() { this.base.indices = []; this.fresh.indices = []; this.drawn = -1; this.moved = true; }
-  // Show the moment `now`; `before` is the moment shown until now, or -1.
-  show(now, before, again) {
-    const { born } = this.data;
-    if (!again && before >= 0 && upper(born, before) === upper(born, now)) return;
-    if (again || this.drawn < 0 || now < this.drawn || now - this.drawn > REDRAW) {
+  show(now, again) {
+    const { born } = this.data, before = this.now, moved = again || this.moved || this.drawn < 0;
+    this.now = now;
+    this.moved = false;
+    if (!moved && upper(born, before) === upper(born, now)) return;
+    if (moved || now < this.drawn || now - this.drawn > REDRAW) {
       this.drawn = Math.max(0, now - BEHIND);
       this.base.indices = this.rows(-1, this.drawn);
     }

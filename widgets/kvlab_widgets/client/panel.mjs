@@ -29,5 +29,9 @@ class Panel {
     return hues.map(how => `<span><i class="key h${how}"></i>${escaped(this.client.how(how))}</span>`).join("");
   }
 }
-const fill = (source, columns) => { source.data = columns; };
+// What is told again as it is costs nothing.
+const fill = (source, columns) => {
+  const { data } = source;
+  if (!Object.entries(columns).every(([name, values]) => data[name]?.length === values.length && values.every((value, i) => value === data[name][i]))) source.data = columns;
+};
 const between = (range, start, end) => { if (range.start !== start || range.end !== end) range.setv({ start, end }); };

@@ -220,8 +220,10 @@ class DecisionView extends Panel {
     return !source ? "mapped: no bytes cross a link" : Number.isFinite(this.world.links[`${source}→${this.place.worker}`].rate) ? "" : "the link has no limit";
   }
   drawChart() {
-    const nothing = this.nothing, why = nothing || this.flat, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low], left: [side], center } = this.figure;
-    for (const part of [low, side, ...center.filter(one => one.type === "Grid")]) if (part.visible !== !why) part.visible = !why;
+    const nothing = this.nothing, why = nothing || this.flat, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low] } = this.figure;
+    // Axes without lines would mislead; Bokeh would lay the figure out anew for each of them.
+    const element = this.client.view(this.figure)?.el;
+    if (element) element.style.visibility = why ? "hidden" : "";
     if (told) told.parentElement.classList.toggle("none", !!nothing);
     const against = this.client.at(this.sliders)?.querySelector("[data-kv=against]");
     if (against) { against.textContent = this.turned ? "what if" : "seconds against"; against.className = this.turned ? "tag" : "muted"; }

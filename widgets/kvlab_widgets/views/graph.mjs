@@ -88,10 +88,8 @@ class GraphView extends Panel {
     // Decided once: what is watched from its start is not folded under the watcher's eyes.
     if (this.met == null && nodes.born.length) { this.met = true; if (nodes.born.length > this.cap) { places.folded = true; places.again(); } }
     const { blank } = pages.measure();
-    this.overview.reshape(-pages.pad(pages.total), pages.total + pages.pad(pages.total), again);
     if (again || pages.changed) pages.turn(pages.start);
     if (blank && !again && this.client.root.dataset.kvReady) this.client.moveTo(this.client.k, true);
-    this.client.put(this.key, `<div class="legend key-row">${this.keys}</div>`);
     this.press();
   }
   nameLanes() {
@@ -117,9 +115,10 @@ class GraphView extends Panel {
   }
   later(k, again) {
     const { pages, finding, client: { newest }, store: { nodes } } = this;
-    if (again) this.client.put(this.key, `<div class="legend key-row">${this.keys}</div>`);
+    this.client.put(this.key, `<div class="legend key-row">${this.keys}</div>`);
     if (this.grouped) this.groups.show(k); else this.groups.clear();
     if (again) this.over.show(newest);
+    this.overview.reshape(-pages.pad(pages.total), pages.total + pages.pad(pages.total), again);
     this.overview.cursor(newest < 0 ? 0 : nodes.u[newest]);
     this.over.chains(k);
     const place = this.ui("shown"), text = [pages.told(k), finding.told(k)].filter(Boolean).join(" · ");
@@ -149,11 +148,7 @@ class GraphView extends Panel {
     const { nodes } = this.store, how = this.howTo(node);
     return `${nodes.id[node]} · ${count(nodes.tokens[node])} tok${how < this.client.told.meta.decisions.length ? ` · ${this.client.how(how)}` : ""}`;
   }
-  set(name, columns) {
-    const source = this[name], empty = !Object.values(columns)[0].length;
-    if (empty && !Object.values(source.data)[0].length) return;
-    source.data = columns;
-  }
+  set(name, columns) { fill(this[name], columns); }
   // How a state's edge was decided, and done if that is known; the code of an open decision if it has none.
   howTo(node) {
     const edge = this.store.decisionOf(node, this.client.k);

@@ -19,7 +19,7 @@ class TimelineView extends Panel {
     this.all = shown;
     this.span = spans.t1.length > PAGE_SPANS ? round125(end * PAGE_SPANS / spans.t1.length) : shown;
   }
-  show(k, before, again) {
+  show(k, again) {
     const t = Math.min(this.store.time(k), this.all), { from, span } = this;
     if (again || t < from || t > from + span * 0.98) {
       this.from = span >= this.all ? 0 : Math.max(0, Math.min(t - span * 0.8, this.all - span));
