@@ -142,6 +142,8 @@ class KVWorker(WorkerPlugin):
             if isinstance(segment, Segment) and not segment.failure:
                 self.memory.place(key, segment.nbytes, mapped=segment.arrived == "map")
                 detail = {"how": segment.arrived, "key": key, "made_ns": segment.made_ns}
+                if segment.arrived == "hybrid":
+                    detail["received_bytes"] = segment.header.timing["moved_nbytes"]
                 self._placement(Kind.SEGMENT_PLACED, recipe, segment.nbytes, detail)
         elif start == "memory":
             nbytes = self.memory.drop(key)

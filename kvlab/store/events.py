@@ -29,7 +29,7 @@ class Kind(StrEnum):
     STATE_CREATED = "state.created"
     STATE_PHASE = "state.phase"  # state; detail: now, then
     SEGMENT_CREATED = "segment.created"  # segment, worker, n_tokens, nbytes; detail: parent, start, n_prompt, checksum
-    SEGMENT_PLACED = "segment.placed"  # segment, worker, nbytes; detail: how (computed|map|transfer|restored)
+    SEGMENT_PLACED = "segment.placed"  # segment, worker, nbytes; detail: how, received_bytes of a hybrid
     SEGMENT_DROPPED = "segment.dropped"  # segment, worker, nbytes
     SEGMENT_SENT = "segment.sent"  # segment, worker (sender), nbytes (on the wire; 0 when mapped); detail: to, how
     SEGMENT_RECEIVED = "segment.received"  # segment, worker (receiver), nbytes, seconds; detail: from, how

@@ -9,6 +9,9 @@ from kvlab.store.events import Event, Kind
 if TYPE_CHECKING:
     from kvlab.store.fold import World
 
+CAME_WHOLE = ("transfer", "restored")
+"""How a segment came of which nothing was computed where it lies."""
+
 
 def worker_joined(world: World, seq: int, event: Event) -> None:
     """A worker is there; one that comes back is a new row. What it holds already now counts for its host."""
@@ -51,6 +54,8 @@ def segment_placed(world: World, seq: int, event: Event) -> None:
     if event.worker in copies:
         return
     before = _distinct(world, copies)
+    how = event.detail.get("how")
+    came = (event.nbytes if how in CAME_WHOLE else event.detail.get("received_bytes")) or 0
     copies[str(event.worker)] = world.add_row(
         "placements",
         (event.segment, event.worker),
@@ -59,7 +64,8 @@ def segment_placed(world: World, seq: int, event: Event) -> None:
         segment=event.segment,
         worker=event.worker,
         nbytes=event.nbytes,
-        how=event.detail.get("how"),
+        received_bytes=came,
+        how=how,
     )
     _account(world, event, _distinct(world, copies) - before, event.nbytes or 0, +1)
 

@@ -128,7 +128,8 @@ PLACEMENTS = _table(
     ("segment", _TEXT, "segment"),
     ("worker", _TEXT, "worker"),
     ("nbytes", _INT, "bytes"),
-    ("how", _TEXT, "computed, map, transfer or restored; a map shares the memory of another copy"),
+    ("received_bytes", _INT, "bytes of these that came from elsewhere; a hybrid's others were computed here"),
+    ("how", _TEXT, "computed, map, transfer, restored or hybrid; a map shares the memory of another copy"),
     ("dropped_seq", _INT, "event that ended the stay; null while it lasts"),
     ("dropped_ns", _INT, "ns: when it ended"),
 )

@@ -145,11 +145,12 @@ class Moments:
         told = {}
         for name in {*workers, *self.world.sampled}:
             alive = [row for copies in self.world.held.values() for row in copies.values() if row["worker"] == name]
-            of = {how: sum(row["nbytes"] for row in alive if row["how"] == how) for how in ("computed", "map")}
+            of = {"map": sum(row["nbytes"] for row in alive if row["how"] == "map")}
+            of["received"] = sum(row["received_bytes"] for row in alive)
             every = workers[name]["kv_bytes"] if name in workers else 0
             sample = next((row for row in reversed(self.world.rows["memory"]) if row["worker"] == name), {})
             known = sample if name in self.world.sampled else {}
-            told[name] = [*map(bytes_text, (of["computed"], every - of["computed"] - of["map"], of["map"], every)),
+            told[name] = [*map(bytes_text, (every - of["received"] - of["map"], of["received"], of["map"], every)),
                           bytes_text(known.get("nbytes")), bytes_text(known.get("pss_bytes"))]  # fmt: skip
         return told
 

@@ -11,7 +11,6 @@ TOKENS: dict[str, Pair] = {
     "accent": ("#111827", "#FFFFFF"),
     "faint": ("#98A1AE", "#6E7784"),
     "planned": ("#D3DAE3", "#353D47"),
-    "on-grey": ("#111827", "#111417"),
     "computed": ("#475569", "#C3CBD6"),
     "received": ("#8793A4", "#808C9B"),
     "mapped": ("#CBD3DD", "#48525F"),

@@ -37,8 +37,6 @@ SOLID, HOLLOW, APPROXIMATE = 0, 1, 2
 """How a state's mark is filled."""
 
 COMPUTED, RECEIVED, MAPPED = "computed", "received", "mapped"
-_CATEGORY = {"computed": COMPUTED, "transfer": RECEIVED, "restored": RECEIVED, "map": MAPPED}
-
 TABLES: dict[str, tuple[str, ...]] = {
     "events": ("kind", "t", "agent", "text"),
     "plan": ("born", "x", "y", "shape"),
@@ -350,6 +348,7 @@ class RunRows:
         start = self._add("starts", born=seq, **started)
         self._spans[str(event.action)] = {"start": start, **started}
         for agent in (event.agent or "").split(", "):
+            self._ended.pop(agent, None)  # what was prefilled for it before decodes nothing
             self._texts_read(seq, agent)
 
     def _action_ended(self, seq: int, event: Event) -> None:
@@ -425,7 +424,7 @@ class RunRows:
         if event.kind is Kind.WORKER_LOST:
             self._held_by(str(event.worker)).update(measured=None, process=None)
         for row in rows:
-            self._held[row["worker"]][_CATEGORY.get(row["how"], RECEIVED)] -= row["nbytes"] or 0
+            self._tally(self._held[row["worker"]], row, -1)
             self._add(
                 "placements", born=self.world.n_events + 1, segment=self._number("segments", row["segment"]),
                 worker=self._number("workers", row["worker"]), there=0,
@@ -436,8 +435,7 @@ class RunRows:
         row = self.world.held.get(str(event.segment), {}).get(str(event.worker))
         if row is None or row["seq"] != seq:
             return
-        held = self._held_by(str(event.worker))
-        held[_CATEGORY.get(row["how"], RECEIVED)] += row["nbytes"] or 0
+        self._tally(self._held_by(str(event.worker)), row, 1)
         worker = self._number("workers", event.worker)
         self._add("placements", born=seq, segment=self._number("segments", event.segment), worker=worker, there=1)
         self._memory(seq, str(event.worker))
@@ -453,6 +451,12 @@ class RunRows:
         held = self._held_by(str(event.worker))
         held["measured"], held["process"] = event.nbytes or 0, event.detail.get("pss_bytes")
         self._memory(seq, str(event.worker))
+
+    @staticmethod
+    def _tally(held: dict[str, Any], row: Mapping[str, Any], sign: int) -> None:
+        came, here = row["received_bytes"], (row["nbytes"] or 0) - row["received_bytes"]
+        held[RECEIVED] += sign * came
+        held[MAPPED if row["how"] == "map" else COMPUTED] += sign * here
 
     def _held_by(self, worker: str) -> dict[str, Any]:
         return self._held.setdefault(worker, {COMPUTED: 0, RECEIVED: 0, MAPPED: 0, "measured": None, "process": None})

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import kvlab
-from kvlab.errors import MissingExtra
+from kvlab.errors import InvalidInput, MissingExtra
 from kvlab.store.rows import events_of
 from kvlab_widgets.export import rows_html, rows_of
 from kvlab_widgets.rows import RunRows
@@ -111,8 +111,16 @@ def camera() -> Iterator[Camera]:
 
 
 def telling_edge(run: Any) -> dict[str, Any]:
-    """The edge with most to tell: the one with the most possible roads, of these one that moved bytes."""
+    """The edge with most to tell: the one with the most possible roads, of these one that moved bytes.
+
+    Raises
+    ------
+    InvalidInput
+        If no state was handed on in ``run``.
+    """
     edges = [row for row in run.tables["edges"].to_pylist() if row["actual_how"]]
+    if not edges:
+        raise InvalidInput(f"no state was handed on in {run.name}", hint="name a run of the tour that is done")
     moved = ("hybrid", "transfer")
     return max(edges, key=lambda row: (row["alternatives"].count('"excluded": null'), row["actual_how"] in moved))
 

@@ -28,12 +28,12 @@ class Above {
     const relate = (from, to) => {
       if (!line(related, from, to)) return;
       const how = graph.howTo(to);
-      related.how.push(how); related.width.push(2); related.dash.push(store.dashes[how]);
+      related.how.push(how); related.width.push(2.5); related.dash.push(store.dashes[how]);
     };
     if (graph.grouped) return { path, related, kin: [] };
     for (const node of kin) {
       if (kin.size > CHAIN) break;
-      for (const parent of nodes.parents[node]) if (graph.inside(parent)) { line(path, parent, node); kin.add(parent); }
+      for (const parent of nodes.parents[node]) if (graph.inside(parent)) { line(path, parent, node); relate(parent, node); kin.add(parent); }
     }
     for (const child of store.children.get(chosen) ?? []) if (store.born("nodes", child, k)) { relate(chosen, child); kin.add(child); }
     for (const node of graph.matches ?? []) if (store.born("nodes", node, k) && graph.inside(node)) {

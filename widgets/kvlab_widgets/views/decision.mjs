@@ -1,4 +1,4 @@
-const CARRY = ["in place", "map", "transfer", "restore"], POINTS = 41, OCTAVES = 5, FAR = 10;
+const CARRY = ["in place", "map", "transfer", "restore"], POINTS = 41, OCTAVES = 5, FAR = 10, FAR_OFF = 0.5; // an error from which on the reader is told where it lies
 const TERMS = ["queue", "link queue", "transfer", "prefill", "resume", "decode", "overhead", "overlap"]; // as in reports; others after them
 const SHADE = { queue: 0.25, "link queue": 0.25, overhead: 0.45, resume: 0.7 };
 // Sliders stand in the middle as recorded: rates are halved or doubled every 10 steps, seconds go to 0 or up by a square.
@@ -79,7 +79,9 @@ class DecisionView extends Panel {
     if (chosen.how === "recompute" && all.every(a => a.excluded || a.how === "recompute"))
       return `Recomputed, for no worker holds the whole state: ${this.phrase(chosen)} takes ${seconds(chosen.took)}.`;
     if (!rival) return `${says}; there was no other road.`;
-    return rival.took >= chosen.took ? `${says}, ${this.phrase(rival)} ${seconds(rival.took)}.` : `${says}, though ${this.phrase(rival)} would take only ${seconds(rival.took)}.`;
+    // Where a worker is busy, that is the reason, and not what its road takes.
+    const busy = rival.terms.queue > rival.took / 3 ? `, ${seconds(rival.terms.queue)} of them waiting for ${rival.worker}` : "";
+    return rival.took >= chosen.took ? `${says}, ${this.phrase(rival)} ${seconds(rival.took)}${busy}.` : `${says}, though ${this.phrase(rival)} would take only ${seconds(rival.took)}.`;
   }
   words(all) {
     const d = this.store.decisions, chosen = all.find(a => a.chosen), policy = d.policy[this.row];
@@ -97,11 +99,19 @@ class DecisionView extends Panel {
     const { actuals: a, audits } = this.store, i = this.actual;
     if (i < 0) return `<p class="muted">Not carried out yet.</p>`;
     const off = a.error[i];
-    const took = a.kept[i] ? `Took ${seconds(a.seconds[i])}${off == null ? "" : `, predicted ${seconds(a.predicted[i])} (${percent(off)})`}.`
+    const took = a.kept[i] ? `Took ${seconds(a.seconds[i])}${off == null ? "" : `, predicted ${seconds(a.predicted[i])} (${percent(off)})${this.culprit(i)}`}.`
       : `Planned ${this.chosen?.how ?? "otherwise"}, did ${this.client.how(a.how[i])} in ${seconds(a.seconds[i])}${a.because[i] ? `, because ${a.because[i].replace(/^planned [^:]*: /, "")}` : ""}.`;
     const regret = this.audit < 0 ? null : audits.regret[this.audit], best = this.best;
     const told = regret == null ? "" : ` Audited: ${regret > 0 && best ? `${best[0]} on ${best[1]} is faster, regret ${share(regret)}` : "no road is faster"}.`;
-    return `<p class="${a.kept[i] ? "muted" : "warn"}" data-kv="actual">${escaped(took)}${escaped(told)}</p>`;
+    return `<p class="${a.kept[i] && !(Math.abs(off) >= FAR_OFF) ? "muted" : "warn"}" data-kv="actual">${escaped(took)}${escaped(told)}</p>`;
+  }
+  // Where a prediction is far off: the term that took so much longer, or less, than predicted.
+  culprit(i) {
+    const { actuals: a } = this.store, did = a.terms[i] ?? {}, told = this.recorded?.find(one => one.chosen)?.terms;
+    if (!told || Math.abs(a.error[i]) < FAR_OFF) return "";
+    const [name, by] = [...new Set([...Object.keys(did), ...Object.keys(told)])].map(term => [term, (did[term] ?? 0) - (told[term] ?? 0)])
+      .sort((x, y) => (y[1] - x[1]) * Math.sign(a.error[i]))[0] ?? [];
+    return name ? `, ${name} ${seconds(did[name] ?? 0)}, not ${seconds(told[name] ?? 0)}` : "";
   }
   get roads() { return this.audit < 0 ? [] : this.store.audits.roads[this.audit].map(([how, worker, took]) => [this.client.how(how), this.store.workers[worker], took]); }
   get best() { return this.roads.filter(([, , took]) => took != null).sort((a, b) => a[2] - b[2])[0]; }
@@ -127,7 +137,7 @@ class DecisionView extends Panel {
     const ranked = this.ranked(all), rows = this.most(ranked, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
     if (did) {
       const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
-      rows.push(line(one, "<b>did</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
+      rows.push(line(one, "<b>measured</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
     }
     const more = all.length > most ? `<span title="${all.length - most} more are in the table">+ ${all.length - most}</span>` : "", told = wide && !this.turned ? this.formula() : "";
     this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}">${this.words(all)}
@@ -139,7 +149,7 @@ class DecisionView extends Panel {
   // Terms as shades of the decision's hue; the overlap is negative and shortens.
   bar(one, slowest) {
     const terms = Object.entries(one.terms).filter(([, t]) => t > 0), total = terms.reduce((sum, [, t]) => sum + t, 0) || 1;
-    const most = this.client.told.meta.page ? 130 : 40;
+    const most = this.client.told.meta.page ? 130 : 26;
     return `<span class="terms h${this.client.told.meta.decisions.indexOf(one.how)}" style="width:${Math.max(2, most * one.took / (slowest || 1))}px">${
       terms.map(([name, t]) => `<i style="flex:${t / total};opacity:${SHADE[name] ?? 1}"></i>`).join("")}</span>`;
   }
@@ -253,7 +263,7 @@ class DecisionView extends Panel {
       how: spread.map(([, i]) => this.client.told.meta.decisions.indexOf(lines[i].how)) });
     this.even.setv({ location: even?.x ?? 0, visible: even != null });
     if (told) told.title = `where ${moved} and recompute on ${this.place.worker} take equally long`;
-    if (told) told.textContent = even ? `break-even ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `${wins ? moved : "recompute"} is always faster`;
+    if (told) told.textContent = even ? `${this.client.told.meta.page ? `${moved} = recompute at` : "break-even"} ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `${wins ? moved : "recompute"} is always faster`;
   }
   rowsAt() {
     if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "no state was handed on yet" };

@@ -88,9 +88,14 @@ class GraphView extends Panel {
     // Decided once: what is watched from its start is not folded under the watcher's eyes.
     if (this.met == null && nodes.born.length) { this.met = true; if (nodes.born.length > this.cap) { places.folded = true; places.again(); } }
     const { blank } = pages.measure();
+    if (again || this.overview.known == null) this.overlook(again); // else with the rows: it counts every state
     if (again || pages.changed) pages.turn(pages.start);
     if (blank && !again && this.client.root.dataset.kvReady) this.client.moveTo(this.client.k, true);
     this.press();
+  }
+  overlook(again) {
+    const { pages } = this, pad = pages.pad(pages.total);
+    this.overview.reshape(-pad, pages.total + pad, again);
   }
   nameLanes() {
     const { lanes } = this.store, n = lanes.length, axis = this.figure.left[0];
@@ -118,7 +123,7 @@ class GraphView extends Panel {
     this.client.put(this.key, `<div class="legend key-row">${this.keys}</div>`);
     if (this.grouped) this.groups.show(k); else this.groups.clear();
     if (again) this.over.show(newest);
-    this.overview.reshape(-pages.pad(pages.total), pages.total + pages.pad(pages.total), again);
+    this.overlook();
     this.overview.cursor(newest < 0 ? 0 : nodes.u[newest]);
     this.over.chains(k);
     const place = this.ui("shown"), text = [pages.told(k), finding.told(k)].filter(Boolean).join(" · ");

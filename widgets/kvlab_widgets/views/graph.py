@@ -95,11 +95,15 @@ def _groups(build: Build, made: Any, hues: Any) -> dict[str, Any]:
 
 
 def _above(build: Build, made: Any, hues: Any, shapes: Any) -> dict[str, Any]:
-    """What is drawn over the rest: ancestors, what is related to the selection, cursor, selection, labels."""
+    """What is drawn over the rest: ancestors, what is related to the selection, cursor, selection, labels.
+
+    The way to the selection lies in a band, so that its lines keep the hues and dashes of their decisions.
+    """
     path = build.source("x0", "y0", "x1", "y1", "cx0", "cx1")
     glyph = made.bezier(
-        "x0", "y0", "x1", "y1", "cx0", "y0", "cx1", "y1", source=path, line_width=2.5, level="overlay"
-    ).glyph
+        "x0", "y0", "x1", "y1", "cx0", "y0", "cx1", "y1", source=path, line_width=8, line_alpha=0.14,
+        level="overlay",
+    ).glyph  # fmt: skip
     build.bind(glyph, "line_color", "accent")
     related = build.source("x0", "y0", "x1", "y1", "cx0", "cx1", "how", "width", "dash")
     made.bezier(

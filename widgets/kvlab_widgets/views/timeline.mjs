@@ -12,7 +12,7 @@ class TimelineView extends Panel {
       axis.major_label_overrides = new Map(workers.map((worker, i) => [-i, worker.length > 13 ? `${worker.slice(0, 12)}…` : worker]));
       between(this.figure.y_range, -Math.max(1, workers.length) + 0.4, 0.6);
     }
-    let end = 0;
+    let end = this.store.time(this.store.n);
     for (const t of spans.t1.slice(-64)) end = Math.max(end, t);
     for (const t of starts.t0.slice(-64)) end = Math.max(end, t * 1.02);
     const shown = this.client.running ? round125(Math.max(end, 1)) : end * 1.02 || 1;
@@ -34,19 +34,19 @@ class TimelineView extends Panel {
       const end = spanOf.get(i);
       if (end == null || spans.born[end] > k) { row.push(-starts.worker[i]); t0.push(starts.t0[i]); t1.push(Math.max(now, starts.t0[i])); }
     }
-    if (row.length || this.running.data.row.length) fill(this.running, { row, t0, t1 });
+    fill(this.running, { row, t0, t1 });
     this.names_(k);
   }
   names_(k) {
-    const frame = this.client.frame(this.figure), x = [], y = [], text = [], tone = [];
+    const frame = this.client.frame(this.figure), x = [], y = [], text = [];
     if (!frame) return;
     const perSecond = frame.bbox.width / (this.figure.x_range.end - this.figure.x_range.start), { spans } = this.store;
     for (let i = this.store.alive("spans", k) - 1, end = Math.max(0, i - 300); i >= end; i--) {
       const room = (spans.t1[i] - Math.max(spans.t0[i], this.from)) * perSecond - 10, agent = spans.agent[i], many = agent.split(", ").length;
       const name = [agent, many > 1 ? `${many} agents` : agent].find(one => one.length * CHARACTER <= room);
-      if (name && spans.t0[i] >= this.from) { x.push(spans.t0[i]); y.push(spans.row[i]); text.push(name); tone.push(spans.how[i] < 2 ? 1 : 0); }
+      if (name && spans.t0[i] >= this.from) { x.push(spans.t0[i]); y.push(spans.row[i]); text.push(name); }
     }
-    if (text.length || this.names.data.x.length) fill(this.names, { x, y, text, tone });
+    fill(this.names, { x, y, text });
   }
   rowsAt(k) {
     // Of two rows about the same work the later one knows more.

@@ -79,8 +79,11 @@ def timeline(build: Build, height: int) -> Panel:
     glyph = made.hbar(y="row", left="t0", right="t1", height=BAR, source=running, level="overlay", line_width=1).glyph
     build.bind(glyph, "fill_color", "lane")
     build.bind(glyph, "line_color", "faint")
-    names = build.source("x", "y", "text", "tone")
-    tones = {"field": "tone", "transform": build.mapper(["background", "on-grey"])}
-    build.text(made, names, None, text_color=tones, x_offset=5, text_baseline="middle", level="overlay")
+    names = build.source("x", "y", "text")
+    # A name may lie on several shades: it brings its own ground.
+    glyph = build.text(
+        made, names, "ink", x_offset=5, text_baseline="middle", level="overlay", background_fill_alpha=0.82, padding=2,
+    )  # fmt: skip
+    build.bind(glyph, "background_fill_color", "background")
     cursor = build.cursor(made)
     return build.panel("timeline", "Timeline", [made], height, figure=made, running=running, names=names, cursor=cursor)
