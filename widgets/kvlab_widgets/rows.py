@@ -370,9 +370,10 @@ class RunRows:
         self._add("spans", **span)
         if decision is not None:
             self._done[self._edge_to[first]] = span
-        for agent in str(started["agent"]).split(", "):
+        agents = str(started["agent"]).split(", ")
+        for agent in agents:
             self._ended[agent] = (started["worker"], started["t0"], ended)
-        self._decoding(seq, first)
+        self._decoding(seq, first if first in agents else agents[0])
 
     def _tool_returned(self, seq: int, event: Event) -> None:
         """A tool has no state: its mark stands for its text."""

@@ -79,13 +79,17 @@ class Client {
     this.k = k;
     this.root.dataset.kvK = k;
     graph.show(k, before, again);
-    for (const layer of graph.layers) layer.show(k, again);
+    this.showLayers(graph, again);
     this.bar.show();
   }
   showCharts(again) {
     const [graph, ...charts] = this.uncovered;
-    for (const view of charts) view.show(this.k, again);
-    for (const layer of this.layers) if (layer.view !== graph.name && !this.covered?.has(layer.view)) layer.show(this.k, again);
+    for (const view of charts) { view.show(this.k, again); this.showLayers(view, again); }
+  }
+  // The layers of one figure redraw their bases together: what is in a base lies under all that is in a twin.
+  showLayers(view, again) {
+    const layers = this.layersOf(view.name), redraw = again || layers.some(layer => layer.stale(this.k));
+    for (const layer of layers) layer.show(this.k, redraw);
   }
   // What hangs on one row comes after the graph and the bar: once for the keys of a burst, at once for a key alone.
   draw(again = false) {
@@ -148,7 +152,7 @@ class Client {
 
   // -- keys and tabs
   keys() {
-    this.root.addEventListener("keydown", event => {
+    const heard = event => {
       const from = event.composedPath()[0], typing = from?.tagName === "SELECT" || (from?.tagName === "INPUT" && (from.type !== "range" || from.dataset.kvKeys === "own"));
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (typing) { if (event.key === "Escape") { from.value = ""; this.forget(); this.focusRoot(event); } return; }
@@ -162,7 +166,10 @@ class Client {
       if (!act || (event.key === " " && from?.tagName === "BUTTON")) return;
       event.preventDefault(); event.stopPropagation();
       act();
-    }, true);
+    };
+    this.root.addEventListener("keydown", heard, true);
+    // On a page of its own nobody else wants them.
+    if (this.told.meta.own) document.addEventListener("keydown", event => { if (event.target === document.body) heard(event); });
   }
   forget() { for (const view of this.views) view.forget?.(); }
   // What is typed into a field reaches the field, and nothing around the inspector.

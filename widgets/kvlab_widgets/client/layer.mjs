@@ -22,15 +22,16 @@ class Layer {
   }
   // Forget what is drawn, because the rows' places changed.
   blank() { this.base.indices = []; this.fresh.indices = []; this.drawn = -1; this.moved = true; }
-  show(now, again) {
-    const { born } = this.data, before = this.now, moved = again || this.moved || this.drawn < 0;
+  // Whether the base shows too little, or too much, for `now`.
+  stale(now) { return this.moved || this.drawn < 0 || now < this.drawn || now - this.drawn > REDRAW; }
+  show(now, redraw) {
+    const { born } = this.data, changed = redraw || upper(born, this.now) !== upper(born, now);
     this.now = now;
-    this.moved = false;
-    if (!moved && upper(born, before) === upper(born, now)) return;
-    if (moved || now < this.drawn || now - this.drawn > REDRAW) {
+    if (redraw) {
+      this.moved = false;
       this.drawn = Math.max(0, now - BEHIND);
       this.base.indices = this.rows(-1, this.drawn);
     }
-    this.fresh.indices = this.rows(this.drawn, now);
+    if (changed) this.fresh.indices = this.rows(this.drawn, now);
   }
 }

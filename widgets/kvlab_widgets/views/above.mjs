@@ -13,7 +13,8 @@ class Above {
     const { path, related, kin } = this.kin(chosen, k);
     graph.set("path", path); graph.set("related", related);
     graph.set("kin", { ...at(kin), mark: kin.map(i => nodes.mark[i]) });
-    this.label(seen([...new Set([hovered ?? -1, chosen, row])]));
+    const near = hovered != null && graph.store.born("nodes", hovered, k) ? hovered : -1;
+    this.label(seen([...new Set([near, chosen, row])]));
   }
   // The selection with its ancestors and children, and what a search found, as far as the window shows them.
   kin(chosen, k) {

@@ -70,7 +70,7 @@ class DecisionView extends Panel {
   }
   // The road that the chosen one is measured by: the best of those that do the other thing.
   rival(all, chosen) {
-    const open = all.filter(a => !a.excluded && a !== chosen), other = open.filter(a => chosen.how === "hybrid" || (a.how === "recompute") === CARRY.includes(chosen.how));
+    const open = all.filter(a => !a.excluded && a !== chosen), other = open.filter(a => [a.how, chosen.how].includes("hybrid") || (a.how === "recompute") === CARRY.includes(chosen.how));
     return (other.length ? other : open).sort((a, b) => a.took - b.took)[0];
   }
   why(all, chosen) {
@@ -119,8 +119,7 @@ class DecisionView extends Panel {
 
   // -- candidates
   ranked(all) {
-    const chosen = all.find(a => a.chosen), rival = chosen && this.rival(all, chosen);
-    return [...all].sort((a, b) => !!a.excluded - !!b.excluded || (b === chosen) - (a === chosen) || (b === rival) - (a === rival) || a.took - b.took);
+    return [...all].sort((a, b) => !!a.excluded - !!b.excluded || !!b.chosen - !!a.chosen || a.took - b.took);
   }
   // As many as there is room for, of those that were excluded at least one.
   most(ranked, n) {
