@@ -29,8 +29,9 @@ from kvlab.runtime.cutting import logits_after, truncated
 from kvlab.runtime.disk import load, save, spill
 from kvlab.runtime.handles import Generation, KVState, Lease, require_states
 from kvlab.runtime.moving import transfer
-from kvlab.runtime.operations import Pending, Request
+from kvlab.runtime.operations import Pending
 from kvlab.runtime.planning import Planner, path_of
+from kvlab.runtime.requests import Request
 from kvlab.runtime.turns import Timeline, because, describe_alternative, turn_of
 from kvlab.runtime.units import edge_id
 from kvlab.runtime.workbench import LAB, Workbench

@@ -14,9 +14,10 @@ from kvlab.engine.protocol import Branch
 from kvlab.errors import Cancelled, InvalidInput, StateGone
 from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
-from kvlab.runtime.operations import Operations, Request
+from kvlab.runtime.operations import Operations
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.runtime.remote_errors import FAILED, error_of
+from kvlab.runtime.requests import Request
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.state.records import StateRecord
 from kvlab.store.events import Event, Kind
@@ -159,7 +160,7 @@ class Workbench:
         action, claimed = self.new_action(op), list[str]()
 
         def claim(recipe: str) -> None:
-            self.core.catalog.claim(action, [recipe])
+            self.core.catalog.begin(action, [recipe])
             claimed.append(recipe)
 
         try:
