@@ -345,6 +345,12 @@ class Catalog:
                 self._at_work.discard(action)
                 self.n_ended += 1
 
+    def end_all(self, prefix: str) -> None:
+        """Actions whose names begin with ``prefix`` are over, however they ended: nobody waits for them any more."""
+        with self.lock:
+            for action in [name for name in self._at_work if name.startswith(prefix)]:
+                self.unclaim(action, [recipe for recipe, held in self._segments.items() if action in held.owners])
+
     @property
     def at_work(self) -> bool:
         """Whether any action has begun and not ended: it will give room back."""

@@ -170,6 +170,7 @@ class Conductor:
                     self._at(unit.nodes[0]).operations.abandon(unit.pending)
                 self._retire(unit)
         finally:
+            self.core.catalog.end_all(f"{self.run}/{self._mark}/")
             self._finished()
 
     def _loop(self) -> None:

@@ -135,7 +135,7 @@ class Workbench:
     @contextmanager
     def using(self, record: StateRecord, worker: str | None = None) -> Iterator[list[Any]]:
         """Futures of a state's segments; those without a copy are recomputed first. None is evicted inside the block."""
-        self.revive(record)
+        self.core.catalog.require_living(record.id)
         where = worker or self.pick_worker(record)
         request = Request(
             self.new_action("use"), LAB, record.namespace, record, (record.name,), (), where,

@@ -284,6 +284,14 @@ def test_only_what_begins_is_a_use(world: Any) -> None:
     assert world.catalog.at_work
     world.catalog.unclaim("action", ["bbbb"])
     assert (world.catalog.at_work, world.catalog.n_ended) == (False, ended + 1)
+    world.catalog.begin("run/1", ["bbbb"])
+    world.catalog.begin("run2/1", ["bbbb"])
+    world.catalog.end_all("run/")
+    assert world.catalog.at_work
+    world.catalog.end_all("run2/")
+    assert not world.catalog.at_work
+    world.state("dddd12")
+    world.consistent()
 
 
 # -- real runs
@@ -334,7 +342,9 @@ def alone(lab: Any, flow: Any) -> tuple[dict[str, Any], int]:
 @pytest.mark.parametrize(
     ("name", "keywords"), [("tree", {"depth": 2, "width": 3}), ("debate", {"rounds": 2}), ("chain", {"agents": 3})]
 )
-@pytest.mark.parametrize("policy", ["lru", "workflow", "belady"])
+@pytest.mark.parametrize(
+    "policy", ["workflow", pytest.param("lru", marks=pytest.mark.slow), pytest.param("belady", marks=pytest.mark.slow)]
+)
 def test_with_room_for_its_largest_agent_a_run_comes_to_its_end(
     tight: Any, name: str, keywords: dict[str, int], policy: str
 ) -> None:
