@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from kvlab.bench.kv_memory import Watch, kv_pss
+from kvlab.bench.kv_memory import Watch, kv_memory
 from kvlab.bench.summary import Metric, environment, measured, summary, write_summary
 from kvlab.errors import InvalidInput
 from kvlab.policy.eviction import eviction_policy
+from kvlab.runtime.keys import TAILS
 from kvlab.sample import sample_text
 from kvlab.workflow import Workflow
 from kvlab.workloads import build
@@ -47,7 +48,7 @@ class Size:
     max_new_tokens: int
 
 
-FULL, QUICK = Size(12, 420, 8), Size(6, 160, 3)
+FULL, QUICK = Size(10, 320, 4), Size(5, 160, 3)
 WORKLOADS: Mapping[str, Mapping[str, int]] = {
     "chain": {"agents": 4},
     "debate": {"rounds": 3},
@@ -71,8 +72,10 @@ class Outcome:
         The most K/V at one moment, by the kernel, and what was allowed.
     n_different
         Agents that answered otherwise than in the unlimited run.
-    period_seconds, seconds
-        Between two looks, and of the run.
+    period_seconds, longest_seconds, seconds
+        Between two looks on average and at most, and of the run.
+    pss_beyond
+        Bytes that proportional shares came to at the end beyond what was counted.
     """
 
     recomputed_tokens: int
@@ -82,7 +85,9 @@ class Outcome:
     limit_bytes: int
     n_different: int
     period_seconds: float
+    longest_seconds: float
     seconds: float
+    pss_beyond: int = 0
 
 
 def side_by_side(workflows: Sequence[Workflow]) -> Workflow:
@@ -131,7 +136,7 @@ def run(out: Path, model: str, *, quick: bool = False, say: Say = print) -> dict
     from kvlab.runtime.lab import Lab
 
     if not Path("/proc/self/smaps").exists():
-        raise InvalidInput("this system does not say what memory is shared", hint="run it on Linux")
+        raise InvalidInput("this system does not say what memory its processes hold", hint="run it on Linux")
     began, size = time.perf_counter(), QUICK if quick else FULL
     names = QUICK_WORKLOADS if quick else tuple(WORKLOADS)
     fractions = QUICK_FRACTIONS if quick else FRACTIONS
@@ -194,6 +199,8 @@ def metrics_of(found: Mapping[tuple[str, str, int], Outcome]) -> dict[str, Metri
     metrics["sampling_period"] = Metric(
         sum(periods) / len(periods), "s", "measured", looked, min(periods), max(periods)
     )
+    metrics["longest_between_samples"] = measured(max(one.longest_seconds for one in outcomes), "s")
+    metrics["pss_beyond_counted"] = measured(max(one.pss_beyond for one in outcomes), "bytes")
     return metrics
 
 
@@ -216,9 +223,10 @@ def _answers(
     lab.clear()
     pids = [worker.pid for worker in lab.workers.values()]
     deadline = time.monotonic() + EMPTYING_SECONDS
-    while kv_pss(pids)[0] and time.monotonic() < deadline:
+    while kv_memory(pids)[0] and time.monotonic() < deadline:
         time.sleep(0.01)
-    with Watch(lambda: pids, lambda: catalog.budget.used_bytes) as watch:
+    budget = catalog.budget
+    with Watch(lambda: pids, lambda: budget.used_bytes, lambda: budget.held_for(TAILS)) as watch:
         began = time.perf_counter()
         run = lab.run(flow).wait()
         seconds = time.perf_counter() - began
@@ -231,7 +239,9 @@ def _answers(
         catalog.budget.limit_bytes,
         sum(found[name] != ids for name, ids in (expected or {}).items()),
         watch.period_seconds,
+        watch.longest_seconds,
         seconds,
+        watch.pss_beyond,
     )
     del run
     lab.clear()

@@ -81,7 +81,8 @@ class Run:
             self.tails = Tails(self.whole[None])
         else:
             longest = max(len(running.prompt) for running in self.all)
-            self.tails = SiblingTails(config, len(branches), longest, self.device)
+            most = max(running.limit for running in self.all)
+            self.tails = SiblingTails(config, len(branches), longest, self.device, most=most)
         self.cache = SegmentedCache(past, self.tails, kernel)
 
     def __call__(self, chunk: int) -> list[Produced]:

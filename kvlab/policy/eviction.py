@@ -27,7 +27,7 @@ class Candidate:
     nbytes
         What it takes.
     seconds
-        To compute it again, with what it continues still there.
+        That its tokens add to the computing of whoever uses it, where it is gone and what it continues still there.
     last_use
         Moment of its last use. Moments are counted, not timed: actions of a run, or requests of a trace.
     next_use
@@ -36,6 +36,8 @@ class Candidate:
         Key of what it continues; None at a root.
     depth
         Pieces before it on its path.
+    fixed_seconds
+        What a prefill takes besides, however short it is.
     """
 
     key: str
@@ -45,6 +47,7 @@ class Candidate:
     next_use: float | None = None
     parent: str | None = None
     depth: int = 0
+    fixed_seconds: float = 0.0
 
 
 class EvictionPolicy(Protocol):

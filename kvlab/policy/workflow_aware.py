@@ -5,7 +5,12 @@ seconds / (bytes × moments until its next use). What is known not to be used ag
 unknown, as in a loop that may stop, it is expected as far ahead as the last use lies back, and to save what a piece saves
 on average: whether it comes at all weighs more than what it costs. With nothing known that is LRU.
 
-A piece is worth at least what continues it, since that cannot be used without it.
+The seconds are those that grow with its tokens, attention to what lies before them included. The constant of a prefill is
+not: whoever uses a state prefills something in any case, and with it, the worth of a path would depend on how it is cut,
+ten short pieces being worth more than the one piece that they make up.
+
+A piece is worth at least what continues it, since that cannot be used without it. So what continues it has always gone
+before it, or goes with it, and was charged for itself: no piece has to answer for what it takes along.
 """
 
 from __future__ import annotations

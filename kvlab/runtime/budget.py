@@ -6,7 +6,7 @@ A device is a worker: on a CPU its share of the host's memory, on CUDA the memor
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -30,14 +30,26 @@ Holders = Callable[[], list[Holder]]
 
 
 class MakeRoom(Protocol):
-    """Frees at least ``nbytes`` if it can, on ``device`` if that is named, and returns how many it freed.
+    """Frees room, on ``device`` if that is named, and returns how many bytes it freed; asked again while it frees any.
 
-    Without ``evict`` it only waits for what is on its way out already.
+    Without ``evict`` it only waits for what is on its way out already. It evicts nobody where ``nbytes`` cannot be had.
     """
 
     def __call__(self, nbytes: int, device: str | None, *, evict: bool) -> int:
         """Frees room."""
         ...
+
+
+class Wanted(NamedTuple):
+    """Room to be set aside: ``nbytes`` under ``name``, on ``device`` if that is named.
+
+    ``on_host`` says how many bytes are new to the host, where that differs: memory that is shared is counted there already.
+    """
+
+    name: str
+    nbytes: int
+    device: str | None = None
+    on_host: int | None = None
 
 
 class _Held(NamedTuple):
@@ -106,6 +118,11 @@ class Budget:
             return sum(held.nbytes for held in mine)
         return sum(held.on_device for held in mine if held.device == device)
 
+    def held_for(self, suffix: str) -> int:
+        """Bytes reserved under names that end with ``suffix``."""
+        with self._lock:
+            return sum(held.nbytes for name, held in self._reserved.items() if name.endswith(suffix))
+
     def reserve(
         self,
         name: str,
@@ -116,18 +133,30 @@ class Budget:
         on_host: int | None = None,
         evict: bool = True,
     ) -> None:
-        """Set aside ``nbytes`` under ``name`` on the host and on ``device``, replacing what was reserved under it.
+        """As :meth:`reserve_all`, for one :class:`Wanted`."""
+        self.reserve_all([Wanted(name, nbytes, device, on_host)], what, evict=evict)
 
-        Where there is no room, what nobody uses at the moment is evicted first, unless ``evict`` is false. ``on_host``
-        says how many bytes are new to the host, where that differs: memory that is shared is counted there already.
+    def reserve_all(self, wanted: Sequence[Wanted], what: str, *, evict: bool = True) -> None:
+        """Set aside all of ``wanted`` for ``what``, or nothing, replacing what was reserved under the same names.
+
+        Whoever holds a part of what he needs and waits for the rest could wait for somebody who does the same. Where
+        there is no room, what nobody uses at the moment is evicted first, unless ``evict`` is false.
 
         Raises
         ------
         NoRoom
             With need, have and who holds what; the reservations are as before.
         """
-        wanted = _Held(nbytes if on_host is None else on_host, device, nbytes if device is not None else 0)
-        while (short := self._try(name, wanted)) is not None:
+        held = {
+            one.name: _Held(
+                one.nbytes if one.on_host is None else one.on_host,
+                one.device,
+                one.nbytes if one.device is not None else 0,
+            )
+            for one in wanted
+        }
+        nbytes = sum(one.nbytes for one in wanted)
+        while (short := self._try(held)) is not None:
             # What is more than everything would only evict everything before it fails.
             if (
                 self._make_room is None
@@ -167,19 +196,22 @@ class Budget:
         with self._lock:
             self._reserved.pop(name, None)
 
-    def _try(self, name: str, wanted: _Held) -> _Short | None:
-        """Reserve if it fits; else say what is missing."""
+    def _try(self, wanted: Mapping[str, _Held]) -> _Short | None:
+        """Reserve all if it fits; else say what is missing."""
         with self._lock:
-            before = self._reserved.get(name, _Held(0))
-            free = self.limit_bytes - sum(held.nbytes for held in self._reserved.values()) + before.nbytes
-            if wanted.nbytes > free:
-                return _Short(wanted.nbytes - free, free, self.limit_bytes, None)
-            if wanted.device is not None and self.device_limit_bytes is not None:
-                mine = before.on_device if before.device == wanted.device else 0
-                free = self.device_limit_bytes - self._on(wanted.device) + mine
-                if wanted.on_device > free:
-                    return _Short(wanted.on_device - free, free, self.device_limit_bytes, wanted.device)
-            self._reserved[name] = wanted
+            others = [held for name, held in self._reserved.items() if name not in wanted]
+            free = self.limit_bytes - sum(held.nbytes for held in others)
+            need = sum(held.nbytes for held in wanted.values())
+            if need > free:
+                return _Short(need - free, free, self.limit_bytes, None)
+            for device in sorted({held.device for held in wanted.values() if held.device is not None}):
+                if self.device_limit_bytes is None:
+                    break
+                free = self.device_limit_bytes - sum(held.on_device for held in others if held.device == device)
+                need = sum(held.on_device for held in wanted.values() if held.device == device)
+                if need > free:
+                    return _Short(need - free, free, self.device_limit_bytes, device)
+            self._reserved.update(wanted)
             return None
 
     def _on(self, device: str) -> int:

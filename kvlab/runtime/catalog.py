@@ -69,6 +69,9 @@ class Catalog:
         self.budget = Budget(budget_bytes, self.holders, self.evictor.free, device_budget_bytes)
         self.leaving = Leaving(self.budget)
         self.moment = 0
+        self.n_ended = 0
+        """Actions that began and ended."""
+        self._at_work: set[str] = set()
         self._clock = clock
         # Without handles, in the order in which they lost the last one.
         self._lingering: dict[str, None] = {}
@@ -319,19 +322,40 @@ class Catalog:
     # -- segments
 
     def claim(self, action: str, recipes: Iterable[str]) -> None:
-        """``action`` uses or makes these segments: they stay until it is done, whatever becomes of their states."""
+        """``action`` needs these segments: they stay until :meth:`unclaim`, whatever becomes of their states."""
         with self.lock:
+            for recipe in recipes:
+                self._segments.setdefault(recipe, SegmentEntry(recipe)).owners.add(action)
+
+    def begin(self, action: str, recipes: Iterable[str]) -> None:
+        """``action`` has all that it needs and uses these segments, or makes them: a moment passes. It claims them, too."""
+        with self.lock:
+            self.claim(action, recipes := list(recipes))
+            self._at_work.add(action)
             self.moment += 1
             for recipe in recipes:
-                held = self._segments.setdefault(recipe, SegmentEntry(recipe))
-                held.owners.add(action)
-                held.last_use = self.moment
+                self._segments[recipe].last_use = self.moment
                 self.evictor.used(recipe)
 
     def unclaim(self, action: str, recipes: Iterable[str]) -> None:
-        """``action`` is done with these segments; those that no state has go."""
+        """``action`` is done with these segments, or needs them no more; those that no state has go."""
         with self.lock:
             self._disown(action, recipes)
+            if action in self._at_work:
+                self._at_work.discard(action)
+                self.n_ended += 1
+
+    def end_all(self, prefix: str) -> None:
+        """Actions whose names begin with ``prefix`` are over, however they ended: nobody waits for them any more."""
+        with self.lock:
+            for action in [name for name in self._at_work if name.startswith(prefix)]:
+                self.unclaim(action, [recipe for recipe, held in self._segments.items() if action in held.owners])
+
+    @property
+    def at_work(self) -> bool:
+        """Whether any action has begun and not ended: it will give room back."""
+        with self.lock:
+            return bool(self._at_work)
 
     def next_key(self, recipe: str) -> tuple[int, str]:
         """Generation and key for a new attempt to make ``recipe``."""

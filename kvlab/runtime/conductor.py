@@ -9,6 +9,7 @@ are read together.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import queue
@@ -33,11 +34,12 @@ from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.beside import Speaker
 from kvlab.runtime.core import Core
 from kvlab.runtime.gate import Gate
-from kvlab.runtime.operations import Answered, Request, file_in
+from kvlab.runtime.operations import Answered, file_in
 from kvlab.runtime.orders import MODEL_WORK, Order
 from kvlab.runtime.planning import path_of
 from kvlab.runtime.prefetch import decide_prefetched, prefetch
 from kvlab.runtime.remote_errors import FAILED, as_error, error_of
+from kvlab.runtime.requests import Request
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.runtime.telling import tell_decision, tell_refused
 from kvlab.runtime.tool_calls import ToolCall
@@ -54,6 +56,9 @@ CANCEL_SECONDS = 5.0
 
 HOPE_SECONDS = 1.0
 """How often a run that waits asks whether there is still somebody to wait for."""
+
+ROOM_SECONDS = 0.05
+"""How often a run of which nothing is at work asks again for the room that others have."""
 
 RETRIES = 2
 """How often an action whose state did not arrive is tried again, recomputing it."""
@@ -165,6 +170,7 @@ class Conductor:
                     self._at(unit.nodes[0]).operations.abandon(unit.pending)
                 self._retire(unit)
         finally:
+            self.core.catalog.end_all(f"{self.run}/{self._mark}/")
             self._finished()
 
     def _loop(self) -> None:
@@ -173,6 +179,8 @@ class Conductor:
         while waiting or self._running:
             self._next_uses = self._foreseen(waiting)
             for unit in [unit for unit in waiting if self._ready(unit)]:
+                if self._must_queue(unit):
+                    continue
                 waiting.remove(unit)
                 unit.ready_ns = max([self._start_ns, *(self.progress.done_ns[name] for name in self._waits_for(unit))])
                 self._launch(unit)
@@ -181,22 +189,48 @@ class Conductor:
                 self._send_ahead(unit)
             if self._running:
                 self._receive(*self._next_message())
-                waiting, self._postponed = [*self._postponed, *waiting], []
+            elif self._postponed:
+                self._wait_for_others()
             elif waiting and not any(self._ready(unit) for unit in waiting):
                 names = ", ".join(unit.name for unit in waiting)
                 raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
+            waiting, self._postponed = sorted([*self._postponed, *waiting], key=lambda unit: unit.place), []
+
+    def _must_queue(self, unit: Unit) -> bool:
+        """Whether a unit stays behind those that wait for room: with every worker busy it would only take it from them.
+
+        So room is given in the order in which the states are said to be used next.
+        """
+        needs_room = unit.nodes[0].tool is None and bool(unit.nodes[0].pieces or self.flow == "text")
+        return needs_room and bool(self._postponed) and self._n_at_work() >= len(self.core.living_workers())
+
+    def _n_at_work(self) -> int:
+        """Units that a worker has; a tool needs none."""
+        return sum(unit.call is None for unit in self._running.values())
+
+    def _wait_for_others(self) -> None:
+        """Nothing of this run is at work, and there is no room: verbs or other runs will give some back."""
+        with contextlib.suppress(queue.Empty):
+            self._receive(*self._inbox.get(timeout=ROOM_SECONDS))
+        self.core.require_hope()
 
     def _next_use(self, state: str) -> float | None:
         return self._next_uses.get(state)
 
     def _foreseen(self, waiting: list[Unit]) -> dict[str, float]:
-        """When each state of this run is used next, as far as the graph says."""
+        """When each state of this run is used next, as far as the graph says, in launches.
+
+        Units are launched in the order of the graph, but for those that are not ready when their turn comes. A state is
+        used by what continues it: who only reads its text does not need it. Where it is continued more than once, the first
+        time counts.
+        """
         foreseen = dict.fromkeys((record.id for record in self.progress.states.values()), NEVER)
         for steps, unit in enumerate(waiting, start=1):
-            for name in {name for node in unit.nodes for name in (node.parent, *node.waits_for)}:
-                if name in self.progress.states:
-                    state = self.progress.states[name].id
-                    foreseen[state] = min(foreseen[state], float(steps))
+            for name in {node.parent for node in unit.nodes if node.parent is not None}:
+                if name not in self.progress.states:
+                    continue
+                state = self.progress.states[name].id
+                foreseen[state] = min(foreseen[state], float(steps))
         return foreseen
 
     def _next_message(self) -> tuple[str, Any]:
@@ -238,6 +272,7 @@ class Conductor:
     # -- launching
 
     def _launch(self, unit: Unit) -> None:
+        ended = self.core.catalog.n_ended
         try:
             if self._is_stopped(unit.nodes[0]):
                 self._skip(unit.nodes[0])
@@ -250,14 +285,46 @@ class Conductor:
                 return
             self._decide_and_submit(unit)
         except NoRoom as error:
-            # What runs gives room back when it is done; where nothing runs, nobody will.
-            if self._running and not self._cancelled:
-                unit.passed = True
-                self._postponed.append(unit)
-            else:
-                self._fail(unit, error)
+            self._without_room(unit, error, others=self.core.catalog.at_work or self.core.catalog.n_ended > ended)
         except Exception as error:  # noqa: BLE001 - the action fails by name; the rest of the run goes on
             self._fail(unit, error)
+
+    def _without_room(self, unit: Unit, error: NoRoom, *, others: bool) -> None:
+        """Wait while anybody is at work, who gives room back when he is done. What waits holds nothing.
+
+        It is decided anew when it is launched again: what lies where will have changed. Where nobody is at work, siblings
+        go one after another, and a single agent by another road: the quickest that its policy allows and that has room.
+        Without one it fails. ``others`` says whether anybody was at work who is not of this run.
+        """
+        unit.passed = True
+        if not self._cancelled and (self._running or others):
+            unit.decision = None
+            self._postponed.append(unit)
+        elif not self._cancelled and len(unit.nodes) > 1:
+            for node in unit.nodes:
+                alone = replace(unit, nodes=(node,), action="", decision=None, roads_without_room=[])
+                self._launch(alone)
+        elif not self._cancelled and (other := self._by_another_road(unit)) is not None:
+            unit.decision = other
+            self._launch(unit)
+        else:
+            self._fail(unit, error)
+
+    def _by_another_road(self, unit: Unit) -> Decision | None:
+        """The decision of a unit without those of its roads for which there was no room; None if no road is left."""
+        decision = unit.decision
+        if decision is None:
+            return None
+        unit.roads_without_room.append(decision.chosen)
+        ((policy, _),) = self._by_policy(unit)
+        found = [road for road in decision.alternatives if road.excluded is None]
+        open_roads = policy.allowed(decision.edge, sorted(found, key=lambda road: road.seconds))
+        left = [road for road in open_roads if road not in unit.roads_without_room]
+        if not left:
+            return None
+        chosen = decision.chosen
+        reason = f"there is no room to go by {chosen.how} on {chosen.worker}: {left[0].how} on {left[0].worker}"
+        return replace(decision, chosen=left[0], reason=reason)
 
     def _adopt(self, unit: Unit) -> None:
         """A prefix merge makes nothing: its state is its parent's, under its own name."""
@@ -380,17 +447,15 @@ class Conductor:
         if self._workers is not None and unit.worker not in self._workers:
             text = f"none of this run's workers is up: {unit.name} runs on {unit.worker}"
             core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "warning"})
-        if not unit.announced:
-            self._announce(unit, decision, parent, branches)
         self._running[unit.action] = unit
         try:
-            self._submit(unit, branches, parent, core.threads_for(unit.worker))
+            self._submit(unit, decision, branches, parent)
         except BaseException:
             self._retire(unit)
             raise
 
     def _pass_gate(self, unit: Unit) -> None:
-        if unit.passed:
+        if unit.passed and not self._cancelled:
             return
         self._waiting_unit = unit
         try:
@@ -424,7 +489,9 @@ class Conductor:
             )
             for group in groups:
                 nodes = tuple(unit.nodes[members[index]] for index in group.members)
-                part = Unit(nodes, actions[group.members[0]], ready_ns=unit.ready_ns, decision=group.decision)
+                part = Unit(
+                    nodes, actions[group.members[0]], place=unit.place, ready_ns=unit.ready_ns, decision=group.decision
+                )
                 parts.append(part)
         if len(parts) == 1:
             unit.action, unit.decision = parts[0].action, parts[0].decision
@@ -477,39 +544,46 @@ class Conductor:
             text = f"the state of {node.parent} is sent ahead to {unit.prefetched.worker} for {unit.name}"
             self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "info"})
 
-    def _submit(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None, threads: int) -> None:
-        agents = tuple(node.id for node in unit.nodes)
+    def _submit(self, unit: Unit, decision: Decision, branches: tuple[Branch, ...], parent: StateRecord | None) -> None:
+        """Set room aside, tell what was decided, and start; without room nothing is told, because nothing is done."""
+        threads = self.core.threads_for(unit.worker)
         if self.flow == "text":
-            self._submit_text(unit, branches[0], threads)
+            self._submit_text(unit, decision, branches[0], threads)
             return
         request = Request(
             unit.action,
             self.run,
             self._namespace_of(unit.nodes[0]),
             parent,
-            agents,
+            tuple(node.id for node in unit.nodes),
             branches,
             unit.worker,
             threads,
-            unit.decision.chosen if unit.decision is not None else None,
+            decision.chosen,
             # What would only wait for a worker takes nobody's room: it may be used before that.
-            evict=len(self._running) <= len(self.core.living_workers()),
+            evict=self._n_at_work() <= len(self.core.living_workers()),
         )
-        if parent is not None:
-            if unit.tries:
-                self._at(unit.nodes[0]).operations.distrust(parent.segments, unit.trouble)
-            self.core.catalog.revive(parent)
-        unit.pending = self._at(unit.nodes[0]).operations.submit(request)
-        for future in unit.pending.answers:
+        operations = self._at(unit.nodes[0]).operations
+        pending = operations.prepare(request)
+        try:
+            self._announce(unit, decision, parent, branches)
+        except BaseException:
+            operations.abandon(pending)
+            raise
+        operations.start(pending)
+        unit.pending = pending
+        for future in pending.answers:
             future.add_done_callback(lambda _, action=unit.action: self._inbox.put(("answer", action)))
 
-    def _submit_text(self, unit: Unit, branch: Branch, threads: int) -> None:
+    def _submit_text(self, unit: Unit, decision: Decision, branch: Branch, threads: int) -> None:
         core = self._at(unit.nodes[0]).core
         recipe = f"text-{unit.action}"
         n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
         core.catalog.budget.reserve(
             recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}", device=unit.worker
         )
+        core.catalog.begin(unit.action, ())
+        self._announce(unit, decision, None, (branch,))
         order = Order(
             unit.action,
             self.run,
@@ -536,7 +610,6 @@ class Conductor:
     def _announce(
         self, unit: Unit, decision: Decision, parent: StateRecord | None, branches: tuple[Branch, ...]
     ) -> None:
-        unit.announced = True
         for node in unit.nodes if not unit.tries else ():
             if node.id in self._refused:
                 edge = self._refused[node.id]
@@ -617,7 +690,9 @@ class Conductor:
             unit.trouble = error if unit.tries < RETRIES else None
             unit.because = error.message
             unit.planned = unit.planned or (unit.decision.chosen.how if unit.decision is not None else "")
-            unit.pending, unit.decision, unit.action, unit.passed, unit.announced = None, None, "", False, False
+            if unit.pending is not None:
+                self._at(unit.nodes[0]).operations.distrust(unit.pending.request.path, unit.trouble)
+            unit.pending, unit.decision, unit.action, unit.passed = None, None, "", False
             self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": str(error), "level": "warning"})
             self._launch(unit)
             return
@@ -644,6 +719,7 @@ class Conductor:
             unit.call.end()
         if self.flow == "text":
             self.core.catalog.budget.release(f"text-{unit.action}")
+            self.core.catalog.unclaim(unit.action, ())
 
     def _finish(self, unit: Unit, headers: list[dict[str, Any]]) -> None:
         self._retire(unit)

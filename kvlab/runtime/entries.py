@@ -62,6 +62,9 @@ class StateEntry:
         return f"leased for {self.leased(now):.1f} s more" if self.leased(now) else ""
 
     def staying(self, now: float) -> str:
-        """Why its segments may not leave memory now; empty if they may."""
-        going = self.phase in (Phase.RESIDENT, Phase.SPILLED, Phase.EVICTED)
+        """Why its segments may not leave memory now; empty if they may.
+
+        One that is planned has no claim of its own: whoever makes it claims its whole path.
+        """
+        going = self.phase in (Phase.PLANNED, Phase.RESIDENT, Phase.SPILLED, Phase.EVICTED)
         return self.kept(now) or ("" if going else str(self.phase))

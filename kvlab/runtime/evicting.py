@@ -7,7 +7,7 @@ cheapest. What an action claims, what is pinned or leased and what is in transit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,11 +37,14 @@ class Evictor:
     seconds
         What computing a segment again takes, by its tokens and those before it. As many as tokens, until the lab has
         measured better.
+    fixed_seconds
+        How much of it any prefill takes, however short it is.
     """
 
     def __init__(self, catalog: Catalog, policy: EvictionPolicy) -> None:
         self._catalog, self.policy = catalog, policy
         self.seconds: Callable[[int, int], float] = lambda n_tokens, past: float(n_tokens)  # noqa: ARG005 - as it is called
+        self.fixed_seconds = 0.0
         self._graphs: list[NextUse] = []
 
     @contextmanager
@@ -62,10 +65,11 @@ class Evictor:
         self.policy.gone(recipe, evicted=evicted)
 
     def free(self, nbytes: int, device: str | None = None, *, evict: bool = True) -> int:
-        """Free ``nbytes``, on ``device`` if that is named, as far as it goes. Returns the bytes that were freed.
+        """Free ``nbytes``, on ``device`` if that is named. Returns the bytes that were freed.
 
-        First what is on its way out already is waited for; then, with ``evict``, segments leave memory in the policy's
-        order, to disk where that pays. Returns when the workers have let them go.
+        First what is on its way out already is waited for, however little it is; then, with ``evict``, segments leave
+        memory in the policy's order, to disk where that pays, and none of them where all together are not enough. Returns
+        when the workers have let them go.
         """
         catalog = self._catalog
         reaped = catalog.reap()
@@ -101,24 +105,49 @@ class Evictor:
         return freed
 
     def _victims(self, nbytes: int, device: str | None) -> list[_Victim]:
-        """Who leaves so that ``nbytes`` are free. What does not go to disk takes along what continues it."""
-        catalog, found = self._catalog, dict[str, _Victim]()
+        """Who leaves so that ``nbytes`` are free; nobody where that cannot be.
+
+        What does not go to disk takes along what continues it. Who was named before somebody larger had to go as well, and
+        is not needed any more, stays.
+        """
+        catalog, found, named = self._catalog, dict[str, _Victim](), list[list[str]]()
         freed = 0
         for one in self.policy.order(self._candidates(device), catalog.moment):
             if freed >= nbytes:
                 break
             to_disk = self._goes_to_disk(one)
-            for recipe in [one.key] if to_disk else self._continuing(one.key):
-                if recipe not in found:
-                    freed += self._held(recipe, device)
-                    found[recipe] = _Victim(recipe, to_disk)
+            new = [recipe for recipe in ([one.key] if to_disk else self._continuing(one.key)) if recipe not in found]
+            freed += sum(self._held(recipe, device) for recipe in new)
+            found |= {recipe: _Victim(recipe, to_disk) for recipe in new}
+            named.append(new)
+        if freed < nbytes:
+            return []
+        for together in reversed(named):  # those that are worth most first
+            spared = sum(self._held(recipe, device) for recipe in together)
+            if spared <= freed - nbytes and not any(
+                self._is_taken_along(recipe, found, together) for recipe in together
+            ):
+                freed -= spared
+                for recipe in together:
+                    del found[recipe]
         return list(found.values())
+
+    def _is_taken_along(self, recipe: str, victims: Mapping[str, _Victim], but: Collection[str]) -> bool:
+        """Whether a segment goes in any case, because something before it on a path goes for good."""
+        for entry in self._catalog.sharing([recipe]):
+            path = [segment.recipe for segment in entry.record.segments]
+            before = path[: path.index(recipe)]
+            if any(one in victims and not victims[one].to_disk and one not in but for one in before):
+                return True
+        return False
 
     def _goes_to_disk(self, one: Candidate) -> bool:
         disk = self._catalog.disk
         if disk is None:
             return False
-        return disk.get(one.key) is not None or (one.next_use != NEVER and disk.pays(one.nbytes, one.seconds))
+        return disk.get(one.key) is not None or (
+            one.next_use != NEVER and disk.pays(one.nbytes, one.seconds + one.fixed_seconds)
+        )
 
     def _held(self, recipe: str, device: str | None) -> int:
         return sum(self._catalog.budget.held(copy.key, device) for copy in self._catalog.copies(recipe).values())
@@ -183,9 +212,13 @@ class Evictor:
     def _candidate(self, held: SegmentEntry, states: list[StateEntry], nbytes: int) -> Candidate:
         path = states[0].record.segments
         depth, segment = next((i, one) for i, one in enumerate(path) if one.recipe == held.recipe)
-        seconds = self.seconds(segment.n_tokens, segment.start)
+        growing = self.seconds(segment.n_tokens, segment.start) - self.fixed_seconds
+        # A machine on which prefills of any length take as long says nothing of tokens: then they count alike.
+        seconds = growing if growing > 0 else float(segment.n_tokens)
         following = self._next_use([entry.record.id for entry in states])
-        return Candidate(held.recipe, nbytes, seconds, held.last_use, following, segment.parent, depth)
+        return Candidate(
+            held.recipe, nbytes, seconds, held.last_use, following, segment.parent, depth, self.fixed_seconds
+        )
 
     def _next_use(self, states: list[str]) -> float | None:
         """The soonest that is known of; unknown if one of the states may be used by somebody who has not said so."""

@@ -14,6 +14,9 @@ AUDIT = "audit-"
 """What is only done to be measured is called so, as a run and as a segment: no run's record hears of it."""
 _KEY = re.compile(r"kv-(?P<recipe>[^.]+)\.g\d+\.[0-9a-z]+")
 
+TAILS = "@tails"
+"""What siblings work in is set aside under the key of the first and this: it lies on the heap of their worker."""
+
 
 def segment_key(recipe: str, generation: int, lab: str) -> str:
     """The key of one generation of a segment in the lab marked ``lab``."""

@@ -117,6 +117,7 @@ class Opening:
             measure = calibration.calibrate if self.calibrate else calibration.calibrated
             core.cost = measure(core, first["cores"])
             core.catalog.evictor.seconds = core.cost.prefill.seconds
+            core.catalog.evictor.fixed_seconds = core.cost.prefill.a
             if core.catalog.disk is not None:
                 disk = calibration.disk_link(core, self.scratch, anew=self.calibrate)
                 core.cost = replace(core.cost, disk=disk)

@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from kvlab.cost.roads import Alternative
 from kvlab.engine.protocol import Branch
+from kvlab.engine.tail_width import working_tokens
 from kvlab.errors import KVLabError
 from kvlab.runtime import tasks
+from kvlab.runtime.budget import Wanted
 from kvlab.runtime.core import Core
 from kvlab.runtime.entries import Copy
 from kvlab.runtime.halves import behind, joined
+from kvlab.runtime.keys import TAILS
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.runtime.remote_errors import FAILED
+from kvlab.runtime.requests import Request
+from kvlab.runtime.steps import Step, living_copies, replica, steps
 from kvlab.runtime.turns import Making
 from kvlab.state.identity import Sampling, identity_of, recipe_of
 from kvlab.state.records import Lineage, Operator, SegmentRecord, StateRecord
@@ -30,35 +34,11 @@ PREVIEW_IDS = 48
 """Tokens whose text is shown as a state's preview."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Branches to compute on the state of ``parent`` (None: from the root), on one worker.
-
-    ``road`` says which segments of the path are made again there, and which one is divided; without one, only what has
-    no copy is made. Without ``evict`` it finds room as it is, or none.
-    """
-
-    action: str
-    run: str
-    namespace: str
-    parent: StateRecord | None
-    agents: tuple[str, ...]
-    branches: tuple[Branch, ...]
-    worker: str
-    threads: int
-    road: Alternative | None = None
-    evict: bool = True
-
-    @property
-    def path(self) -> tuple[SegmentRecord, ...]:
-        """Segments it works on."""
-        return self.parent.segments if self.parent is not None else ()
-
-
 @dataclass(slots=True)
 class Pending:
     """A request under way.
 
+    ``steps`` are how its path comes to its worker, ``rooms`` what is set aside for that which is not submitted yet.
     ``answers`` are futures of headers: one a branch, then one for every segment of the path that is made again.
     ``restored`` are those that are read from disk. ``before`` says which segments of the path lay on the worker when it
     was submitted, ``made`` which making of each it was and who had it; ``halves`` are futures that only have to live until
@@ -68,7 +48,10 @@ class Pending:
     request: Request
     recipes: list[str]
     generations: list[int]
-    answers: list[Any]
+    keys: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    rooms: set[str] = field(default_factory=set)
+    answers: list[Any] = field(default_factory=list)
     remade: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     past: list[tuple[str, int]] = field(default_factory=list)
@@ -93,39 +76,70 @@ class Operations:
         self.core = core
 
     def submit(self, request: Request) -> Pending:
-        """Start a request. Reserves room first; nothing is started if there is none.
+        """:meth:`prepare` and :meth:`start`."""
+        pending = self.prepare(request)
+        self.start(pending)
+        return pending
+
+    def prepare(self, request: Request) -> Pending:
+        """Set aside all the room that a request takes, for what it makes and for what its path lacks. Starts nothing.
+
+        From then on its path stays, and its state, if it was evicted, is planned.
 
         Raises
         ------
         NoRoom
-            When the KV budget has no room for what this will make.
+            When the KV budget has not all of it: then nothing is claimed and nothing set aside.
+        StateGone
+            If its state was evicted together with its lineage.
         """
-        core = self.core
+        core, catalog = self.core, self.core.catalog
         root = core.root(request.namespace)
         parent_recipe = request.path[-1].recipe if request.path else None
         recipes = [recipe_of(root, parent_recipe, b.ids, b.sampling) for b in request.branches]
-        named = [core.catalog.next_key(recipe) for recipe in recipes]
-        pending = Pending(request, recipes, [generation for generation, _ in named], [])
-        keys = [key for _, key in named]
-        core.catalog.claim(request.action, [*(segment.recipe for segment in request.path), *recipes])
-        reserved: list[str] = []
+        if request.parent is not None:
+            catalog.require_living(request.parent.id)
+        named = [catalog.next_key(recipe) for recipe in recipes]
+        pending = Pending(request, recipes, [generation for generation, _ in named], [key for _, key in named])
+        used = [*(segment.recipe for segment in request.path), *recipes]
+        catalog.claim(request.action, used)
         try:
-            for key, branch in zip(keys, request.branches, strict=True):
-                n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
-                core.catalog.budget.reserve(
-                    key,
-                    n_tokens * core.config.bytes_per_token,
-                    f"action {request.action}",
-                    device=request.worker,
-                    evict=request.evict,
-                )
-                reserved.append(key)
-            past = self._path(request, pending)
+            pending.steps = list(steps(core, request))
+            wanted = [*self._own_room(pending), *(room for step in pending.steps for room in step.rooms)]
+            catalog.budget.reserve_all(wanted, _told(request, pending.steps), evict=request.evict)
         except BaseException:
-            for key in reserved:
-                core.catalog.budget.release(key)
+            self._unclaim(pending)
+            raise
+        pending.rooms = {room.name for room in wanted}
+        catalog.begin(request.action, used)
+        if request.parent is not None:
+            catalog.revive(request.parent)
+        return pending
+
+    def _own_room(self, pending: Pending) -> list[Wanted]:
+        """Room for what a request makes; siblings also work in tails of their own until they are done."""
+        branches, worker, per_token = pending.request.branches, pending.request.worker, self.core.config.bytes_per_token
+        prompts = [n_ids(branch.ids) for branch in branches]
+        limits = [n + max(0, b.sampling.max_new_tokens - 1) for n, b in zip(prompts, branches, strict=True)]
+        rooms = [Wanted(key, n * per_token, worker) for key, n in zip(pending.keys, limits, strict=True)]
+        if len(branches) > 1:
+            rooms.append(Wanted(f"{pending.keys[0]}{TAILS}", working_tokens(prompts, limits) * per_token, worker))
+        return rooms
+
+    def start(self, pending: Pending) -> list[Any]:
+        """Submit what was prepared. Returns the futures of its path; where that fails, everything is given back."""
+        try:
+            past = self._path(pending)
+            if pending.recipes:
+                self._submit(pending, past)
+        except BaseException:
             self.abandon(pending)
             raise
+        return past
+
+    def _submit(self, pending: Pending, past: Sequence[Any]) -> None:
+        """Submit the branches of a request on ``past``, and ask for their headers."""
+        core, request, recipes, keys = self.core, pending.request, pending.recipes, pending.keys
         order = self._order(
             request, "siblings" if len(recipes) > 1 else self._work(request), tuple(recipes), request.branches
         )
@@ -145,19 +159,14 @@ class Operations:
             ]
         for recipe, generation, future in zip(recipes, pending.generations, futures, strict=True):
             core.catalog.add_copy(recipe, generation, future)
+        pending.rooms.difference_update([*keys, f"{keys[0]}{TAILS}"])
         answers = [self._meta(future, key, where) for future, key in zip(futures, keys, strict=True)]
         pending.answers = [*answers, *pending.answers]
-        return pending
 
     def path_futures(self, request: Request) -> tuple[list[Any], Pending]:
         """Futures of the path of a request without branches; what is gone is submitted, and answered in ``Pending``."""
-        pending = Pending(request, [], [], [])
-        self.core.catalog.claim(request.action, [segment.recipe for segment in request.path])
-        try:
-            return self._path(request, pending), pending
-        except BaseException:
-            self._unclaim(pending)
-            raise
+        pending = self.prepare(request)
+        return self.start(pending), pending
 
     def done_with(self, pending: Pending) -> None:
         """The states that a request made are registered, or its futures are no longer needed."""
@@ -193,138 +202,82 @@ class Operations:
         return self.core.client.submit(tasks.meta, future, key=f"meta-{key}", pure=False, **where)
 
     def living_copies(self, recipe: str) -> dict[int, Copy]:
-        """Copies of a segment that are there or on their way. One whose making failed is given up: its key keeps the error."""
-        copies = self.core.catalog.copies(recipe)
-        for generation in [number for number, copy in copies.items() if copy.future.status in FAILED]:
-            self.core.catalog.discard_copy(recipe, generation)
-            del copies[generation]
-        return copies
+        """See :func:`kvlab.runtime.steps.living_copies`."""
+        return living_copies(self.core, recipe)
 
-    def _path(self, request: Request, pending: Pending) -> list[Any]:
-        """Futures of the path's segments for a worker; what is gone (or to be made again) is submitted as recomputes."""
-        worker, road = request.worker, request.road
-        again, read = (road.again, road.restored) if road is not None else ((), ())
+    def _path(self, pending: Pending) -> list[Any]:
+        """Futures of the path's segments; what is to be made again is submitted."""
         found: list[Any] = []
-        for segment in request.path:
-            copies = self.living_copies(segment.recipe)
-            here = [item for item in copies.items() if worker in item[1].workers]
-            divided = road is not None and road.split is not None and road.split.recipe == segment.recipe
-            usable = here or list(copies.items())
-            if not usable or segment.recipe in again or (segment.recipe in read and not here):
-                generation, future = self._brought_back(request, pending, segment, found)
-            elif divided and not here and road is not None and road.split is not None:
-                generation, future = self._joined(request, pending, segment, found, road.split.front, usable[-1][1])
+        for step in pending.steps:
+            recipe = step.segment.recipe
+            if step.how == "use" and step.copy is not None:
+                future = step.copy.future
+                pending.made[recipe] = Making(step.copy.made_ns, tuple(sorted(step.copy.workers)))
+            elif step.how == "read":
+                future = self._read(pending, step)
+            elif step.how == "join" and step.copy is not None:
+                future = self._joined(pending, step, step.copy, found)
             else:
-                generation, copy = usable[-1]
-                future = copy.future
-                pending.made[segment.recipe] = Making(copy.made_ns, tuple(sorted(copy.workers)))
-                if not here:
-                    self.reserve_replica(copy, segment, worker, evict=request.evict)
-            pending.before[segment.recipe] = bool(here)
-            pending.past.append((segment.recipe, generation))
+                future = self._prefilled(pending, step.key, step.segment, step.segment.token_ids, found)
+            if step.how != "use":
+                self.core.catalog.add_copy(recipe, step.generation, future)
+            pending.rooms.difference_update(room.name for room in step.rooms)
+            pending.before[recipe] = step.here
+            pending.past.append((recipe, step.generation))
+            if step.how in ("prefill", "join"):
+                pending.remade.append(recipe)
+                pending.answers.append(self._meta(future, step.key, self._where(pending.request.worker)))
             found.append(future)
         return found
 
-    def _brought_back(
-        self, request: Request, pending: Pending, segment: SegmentRecord, path: Sequence[Any]
-    ) -> tuple[int, Any]:
-        """A new generation of a segment: read from disk where it lies there and the road does not say otherwise."""
-        again = request.road.again if request.road is not None else ()
-        file = self.core.catalog.file_of(segment.recipe)
-        if file is None or segment.recipe in again:
-            return self._made_again(request, pending, segment, path)
-        generation, key = self._reserved_again(request, segment)
+    def _read(self, pending: Pending, step: Step) -> Any:
+        """A segment from its file."""
+        segment = step.segment
         future = self.core.client.submit(
             tasks.unspill,
             segment.recipe,
-            file,
+            step.file,
             segment.token_ids,
             segment.n_prompt,
-            key=key,
+            key=step.key,
             pure=False,
-            **self._where(request.worker),
+            **self._where(pending.request.worker),
         )
-        self.core.catalog.add_copy(segment.recipe, generation, future)
         pending.restored.append(segment.recipe)
-        return generation, future
+        return future
 
-    def _made_again(
-        self, request: Request, pending: Pending, segment: SegmentRecord, path: Sequence[Any]
-    ) -> tuple[int, Any]:
-        """A new generation of a segment, prefilled on ``path``."""
-        generation, key = self._reserved_again(request, segment)
-        future = self._prefilled(request, key, segment.recipe, segment.token_ids, path)
-        return generation, self._remade(request, pending, segment, generation, future)
-
-    def _joined(
-        self,
-        request: Request,
-        pending: Pending,
-        segment: SegmentRecord,
-        path: Sequence[Any],
-        n_front: int,
-        copy: Copy,
-    ) -> tuple[int, Any]:
-        """A new generation of a segment: its front prefilled on ``path`` while its back arrives from a copy."""
-        core, worker = self.core, request.worker
-        # Until they are joined both halves lie here, and the back once more where it was cut.
-        halves = 2 * segment.nbytes - n_front * core.config.bytes_per_token
-        generation, key = self._reserved_again(request, segment, halves)
+    def _joined(self, pending: Pending, step: Step, copy: Copy, path: Sequence[Any]) -> Any:
+        """A segment whose front is prefilled on ``path`` while its back arrives from a copy."""
+        core, worker, key, segment = self.core, pending.request.worker, step.key, step.segment
         sources = [name for name in copy.workers if core.address_of(name)]
-        ids = segment.token_ids[: n_front * BYTES_PER_ID]
-        front = self._prefilled(request, f"front-{key}", segment.recipe, ids, path)
+        ids = segment.token_ids[: step.n_front * BYTES_PER_ID]
+        front = self._prefilled(pending, f"front-{key}", segment, ids, path)
         back = core.client.submit(
-            behind, n_front, copy.future, key=f"back-{key}", pure=False, **self._where(min(sources, default=worker))
+            behind,
+            step.n_front,
+            copy.future,
+            key=f"back-{key}",
+            pure=False,
+            **self._where(min(sources, default=worker)),
         )
         where = self._where(worker)
         # The join is sent to the worker only when all its inputs exist; this makes the back travel before that.
         arrival = core.client.submit(tasks.touch, back, key=f"arrival-{key}", pure=False, **where)
-        future = core.client.submit(joined, segment.recipe, front, back, key=key, pure=False, **where)
         pending.halves += [front, back, arrival]
-        return generation, self._remade(request, pending, segment, generation, future)
+        return core.client.submit(joined, segment.recipe, front, back, key=key, pure=False, **where)
 
-    def _reserved_again(self, request: Request, segment: SegmentRecord, meanwhile: int = 0) -> tuple[int, str]:
-        """Generation and key of a new attempt, with room for it and for ``meanwhile`` bytes until it is there."""
-        budget, what = self.core.catalog.budget, f"bringing back segment {segment.recipe[:12]}"
-        generation, key = self.core.catalog.next_key(segment.recipe)
-        budget.reserve(key, segment.nbytes, what, device=request.worker, evict=request.evict)
-        try:
-            if meanwhile:
-                budget.reserve(f"{key}@halves", meanwhile, what, device=request.worker, evict=request.evict)
-        except BaseException:
-            budget.release(key)
-            raise
-        return generation, key
-
-    def _prefilled(self, request: Request, key: str, recipe: str, ids: bytes, path: Sequence[Any]) -> Any:
-        order = self._order(request, "recompute", (recipe,), (Branch(ids, Sampling(0)),))
+    def _prefilled(self, pending: Pending, key: str, segment: SegmentRecord, ids: bytes, path: Sequence[Any]) -> Any:
+        request = pending.request
+        order = self._order(request, "recompute", (segment.recipe,), (Branch(ids, Sampling(0)),))
         where = self._where(request.worker)
         return self.core.client.submit(tasks.run_one, order, *path, key=key, pure=False, resources=MODEL_WORK, **where)
-
-    def _remade(self, request: Request, pending: Pending, segment: SegmentRecord, generation: int, future: Any) -> Any:
-        key = self.core.catalog.add_copy(segment.recipe, generation, future).key
-        pending.answers.append(self._meta(future, key, self._where(request.worker)))
-        pending.remade.append(segment.recipe)
-        return future
 
     def reserve_replica(
         self, copy: Copy, segment: SegmentRecord, worker: str, *, evict: bool = True, keeps: bool = False
     ) -> None:
-        """Bytes that cross to ``worker`` lie there a second time; a mapped copy takes no memory of its own.
-
-        With ``keeps`` the worker will be the one that holds it, so that a mapped copy counts on its device, too.
-        """
-        hosts = {self.core.workers[name].host for name in copy.workers if name in self.core.workers}
-        crosses = self.core.same_host == "frames" or self.core.workers[worker].host not in hosts
-        if crosses or keeps:
-            self.core.catalog.budget.reserve(
-                f"{copy.key}@{worker}",
-                segment.nbytes,
-                f"a copy of segment {segment.recipe[:12]} on {worker}",
-                device=worker,
-                on_host=None if crosses else 0,
-                evict=evict,
-            )
+        """Set aside the room of :func:`kvlab.runtime.steps.replica`."""
+        what = f"a copy of segment {segment.recipe[:12]} on {worker}"
+        self.core.catalog.budget.reserve_all(replica(self.core, copy, segment, worker, keeps=keeps), what, evict=evict)
 
     def collect(self, pending: Pending, headers: Sequence[dict[str, Any]]) -> list[Answered]:
         """Take the headers of a finished request into the catalog: sizes, places, records.
@@ -337,6 +290,8 @@ class Operations:
         start = request.parent.n_tokens if request.parent is not None else 0
         parent_recipe = request.path[-1].recipe if request.path else None
         answers: list[Answered] = []
+        for key in pending.keys[:1]:
+            catalog.budget.release(f"{key}{TAILS}")
         branch_headers = headers[: len(pending.recipes)]
         for recipe, generation, header in zip(pending.recipes, pending.generations, branch_headers, strict=True):
             worker = str(header["worker"])
@@ -405,6 +360,9 @@ class Operations:
             copy = self.core.catalog.copies(recipe).get(generation)
             if copy is not None and worker not in copy.workers:
                 self.core.catalog.budget.release(f"{copy.key}@{worker}")
+        for name in pending.rooms:
+            self.core.catalog.budget.release(name)
+        pending.rooms.clear()
         self._unclaim(pending)
 
     def register(
@@ -469,3 +427,10 @@ class Operations:
 def file_in(trouble: Exception | None) -> TypeGuard[KVLabError]:
     """Whether a state could not be used because of a damaged file of the disk tier, and of nothing else."""
     return isinstance(trouble, KVLabError) and "spilled" in trouble.data
+
+
+def _told(request: Request, path: Sequence[Step]) -> str:
+    """What needs the room of a request, for people."""
+    n_back = sum(step.how != "use" for step in path)
+    again = f", which brings back {n_back} segment{'s' if n_back > 1 else ''}," if n_back else ""
+    return f"action {request.action}{again}"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from kvlab.compiler.graph import Graph, Node
 from kvlab.cost.decide import Decision
+from kvlab.cost.roads import Alternative
 from kvlab.runtime.operations import Pending
 from kvlab.runtime.prefetch import Prefetched
 from kvlab.runtime.tool_calls import ToolCall
@@ -19,20 +20,22 @@ Flow = Literal["state", "text"]
 class Unit:
     """Nodes that are launched together: one node, or siblings as one batch.
 
-    ``ready_ns`` is when all that it waits for was there, ``passed_ns`` when the gate let it through.
-    ``decision`` may be there before the launch, when siblings were divided into groups; ``passed`` says that the gate
-    has let it through, ``announced`` that its decision was told: where there was no room, it is launched again.
+    ``place`` is its own in the order of the graph. ``ready_ns`` is when all that it waits for was there, ``passed_ns`` when
+    the gate let it through. ``decision`` may be there before the launch, when siblings were divided into groups;
+    ``passed`` says that the gate has let it through: where there was no room, it is launched again, and not by
+    ``roads_without_room``.
     """
 
     nodes: tuple[Node, ...]
     action: str = ""
     worker: str = ""
+    place: int = 0
     ready_ns: int = 0
     passed_ns: int = 0
     decision: Decision | None = None
     prefetched: Prefetched | None = None
     passed: bool = False
-    announced: bool = False
+    roads_without_room: list[Alternative] = field(default_factory=list)
     pending: Pending | None = None
     text_answer: Any = None
     call: ToolCall | None = None
@@ -117,7 +120,10 @@ class Progress:
 def units_of(graph: Graph, flow: Flow) -> list[Unit]:
     """What ``graph`` launches: in textflow every agent by itself, in stateflow siblings together."""
     if flow == "text":
-        return [Unit((node,)) for node in graph.nodes if node.sampling.max_new_tokens or node.tool is not None]
-    grouped = {name: group for group in graph.siblings for name in group}
-    groups = [grouped.get(node.id, (node.id,)) for node in graph.nodes]
-    return [Unit(tuple(graph.by_id[name] for name in group)) for group in dict.fromkeys(groups)]
+        groups: list[tuple[str, ...]] = [
+            (node.id,) for node in graph.nodes if node.sampling.max_new_tokens or node.tool is not None
+        ]
+    else:
+        grouped = {name: group for group in graph.siblings for name in group}
+        groups = list(dict.fromkeys(grouped.get(node.id, (node.id,)) for node in graph.nodes))
+    return [Unit(tuple(graph.by_id[name] for name in group), place=place) for place, group in enumerate(groups)]

@@ -29,8 +29,9 @@ from kvlab.runtime.cutting import logits_after, truncated
 from kvlab.runtime.disk import load, save, spill
 from kvlab.runtime.handles import Generation, KVState, Lease, require_states
 from kvlab.runtime.moving import transfer
-from kvlab.runtime.operations import Pending, Request
+from kvlab.runtime.operations import Pending
 from kvlab.runtime.planning import Planner, path_of
+from kvlab.runtime.requests import Request
 from kvlab.runtime.turns import Timeline, because, describe_alternative, turn_of
 from kvlab.runtime.units import edge_id
 from kvlab.runtime.workbench import LAB, Workbench
@@ -252,7 +253,7 @@ class Verbs:
         core, parent = self.core, base.record if base is not None else None
         started_ns = time.time_ns()
         if parent is not None:
-            self._bench.revive(parent)
+            core.catalog.require_living(parent.id)
         # The state has its id before it is there: what is said of its making then speaks of it.
         action, new = self._bench.new_action(op), core.catalog.new_state_id()
         decision = self._decide(action, op, parent, branch, worker, policy, new, name)
@@ -329,8 +330,6 @@ class Verbs:
             trouble: KVLabError = found
         for trusted in (trouble, None):
             self._bench.operations.distrust(request.path, trusted)
-            if request.parent is not None:
-                self._bench.revive(request.parent)
             text = f"{trouble.message}; it is made again"
             self.core.hub.emit(Kind.NOTE, LAB, detail={"text": text, "level": "warning"})
             try:

@@ -14,9 +14,10 @@ from kvlab.engine.protocol import Branch
 from kvlab.errors import Cancelled, InvalidInput, StateGone
 from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
-from kvlab.runtime.operations import Operations, Request
+from kvlab.runtime.operations import Operations
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.runtime.remote_errors import FAILED, error_of
+from kvlab.runtime.requests import Request
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.state.records import StateRecord
 from kvlab.store.events import Event, Kind
@@ -134,7 +135,7 @@ class Workbench:
     @contextmanager
     def using(self, record: StateRecord, worker: str | None = None) -> Iterator[list[Any]]:
         """Futures of a state's segments; those without a copy are recomputed first. None is evicted inside the block."""
-        self.revive(record)
+        self.core.catalog.require_living(record.id)
         where = worker or self.pick_worker(record)
         request = Request(
             self.new_action("use"), LAB, record.namespace, record, (record.name,), (), where,
@@ -159,7 +160,7 @@ class Workbench:
         action, claimed = self.new_action(op), list[str]()
 
         def claim(recipe: str) -> None:
-            self.core.catalog.claim(action, [recipe])
+            self.core.catalog.begin(action, [recipe])
             claimed.append(recipe)
 
         try:

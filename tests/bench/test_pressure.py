@@ -5,29 +5,40 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvlab.bench.kv_memory import PAGE, Sample, Watch, kv_pss
+from kvlab.bench.kv_memory import PAGE, Sample, Watch, kv_memory, kv_pss
 from kvlab.bench.pressure import POLICIES, QUICK, Outcome, documents, metrics_of, recomputed_tokens, run, side_by_side
 from kvlab.workloads import build
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="smaps and memfd are Linux's")
 
 
-def test_the_kernel_counts_what_is_mapped_twice_once() -> None:
+def test_the_kernel_counts_a_memory_once_whoever_maps_it_and_says_what_its_shares_add_up_to() -> None:
     from kvlab.transport.memory import Block
 
-    before, mappings = kv_pss([os.getpid()])
-    block = Block.create(8 * PAGE)
-    block.tensor((8 * PAGE,), __import__("torch").uint8).fill_(1)
+    def both() -> tuple[int, int, int]:
+        return (*kv_memory([os.getpid(), 2**22 + 1]), kv_pss([os.getpid(), 2**22 + 1]))
+
+    nbytes, memories, shares = both()
+    block = Block.create(8 * PAGE - 100)
+    assert both() == (nbytes, memories + 1, shares)  # nobody wrote to it yet
+    block.tensor((8 * PAGE - 100,), __import__("torch").uint8).fill_(1)
+    assert both() == (nbytes + 8 * PAGE, memories + 1, shares + 8 * PAGE)
     sealed = block.sealed()
-    bytes(sealed.tensor((8 * PAGE,), __import__("torch").uint8).numpy())
-    assert kv_pss([os.getpid(), 2**22 + 1]) == (before + 8 * PAGE, mappings + 2)
+    bytes(sealed.tensor((8 * PAGE - 100,), __import__("torch").uint8).numpy())
+    assert both() == (nbytes + 8 * PAGE, memories + 1, shares + 8 * PAGE)
+    other = os.memfd_create("another")
+    os.write(other, b"x")
     del block
-    assert kv_pss([os.getpid()])[1] == mappings + 1
+    assert both() == (nbytes + 8 * PAGE, memories + 1, shares + 8 * PAGE)
+    os.close(other)
+    del sealed
+    assert both() == (nbytes, memories, shares)
 
 
 def test_a_sample_is_over_its_limit_by_the_kernel_in_whole_pages_or_by_the_accounting() -> None:
@@ -35,9 +46,11 @@ def test_a_sample_is_over_its_limit_by_the_kernel_in_whole_pages_or_by_the_accou
     watch.samples = [Sample(100 + PAGE, 100, 1), Sample(101 + PAGE, 0, 1), Sample(0, 101, 0), Sample(50, 50, 9)]
     assert watch.over(100) == 2
     assert watch.peak_bytes == 101 + PAGE
-    with Watch(lambda: [os.getpid()], lambda: 7) as real:
-        pass
-    assert {one.accounted_bytes for one in real.samples} <= {7}
+    with Watch(lambda: [os.getpid()], lambda: 7, lambda: 5) as real:
+        time.sleep(0.1)
+    assert {(one.accounted_bytes, one.kv_bytes - kv_memory([os.getpid()])[0]) for one in real.samples} == {(7, 5)}
+    assert real.pss_beyond == 0
+    assert real.longest_seconds >= real.period_seconds >= 0.009
 
 
 def test_workflows_side_by_side_take_turns_and_keep_to_themselves() -> None:
@@ -63,7 +76,7 @@ def test_tokens_computed_again_are_those_of_segments_seen_before() -> None:
 
 def test_figures_are_sums_over_workloads() -> None:
     def outcome(tokens: int, over: int = 0) -> Outcome:
-        return Outcome(tokens, 10, over, 90, 100, 0, 0.01, 1.0)
+        return Outcome(tokens, 10, over, 90, 100, 0, 0.01, 0.02, 1.0)
 
     tokens = {"lru": (40, 60), "workflow": (30, 25), "belady": (20, 30)}
     found = {

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from kvlab.engine.protocol import Branch
-from kvlab.engine.siblings import MARGIN_TOKENS, SiblingTails
-from kvlab.state.identity import Sampling
+from kvlab.engine.siblings import SiblingTails
+from kvlab.engine.tail_width import MARGIN_TOKENS, working_tokens
+from kvlab.state.identity import KVConfig, Sampling
 from kvlab.state.tokens import n_ids, pack_ids, unpack_ids
 
 EXACT = 1e-4
@@ -70,10 +71,9 @@ def test_tails_grow_beyond_their_first_capacity(engine_of, dense_of, tokens):
 
 
 def test_rows_move_when_a_branch_leaves():
-    from kvlab.state.identity import KVConfig
 
     config = KVConfig(layers=1, kv_heads=1, head_dim=2, dtype="float32", rope="{}", max_positions=64)
-    tails = SiblingTails(config, 3, 4, torch.device("cpu"))
+    tails = SiblingTails(config, 3, 4, torch.device("cpu"), most=1000)
     for row in range(3):
         tails.buffer[row, ..., : row + 1, :] = row + 1
         tails.lengths[row] = row + 1
@@ -83,6 +83,20 @@ def test_rows_move_when_a_branch_leaves():
     tails.reserve(1000)
     assert tails.buffer.shape[4] >= 1000
     assert tails.buffer[1, 0, 1, 0, :3, 1].tolist() == [2, 2, 0]
+
+
+@pytest.mark.parametrize("most", [4, 5, 60, 68, 69, 300, 1000])
+def test_tails_never_take_more_than_is_said(most):
+    config = KVConfig(layers=1, kv_heads=1, head_dim=2, dtype="float32", rope="{}", max_positions=64)
+    tails = SiblingTails(config, 3, 4, torch.device("cpu"), most=most)
+    peak = tails.buffer.shape[4]
+    for n_tokens in range(5, most + 1):
+        before = tails.buffer.shape[4]
+        tails.reserve(n_tokens)
+        after = tails.buffer.shape[4]
+        assert n_tokens <= after <= most
+        peak = max(peak, before + after if after > before else after)
+    assert 3 * peak <= working_tokens([2, 4, 3], [most, most, 4]) <= 3 * 2 * most
 
 
 def test_memory_is_asked_for_exactly_once_a_branch_and_exactly_its_tokens(engine_of, tokens):

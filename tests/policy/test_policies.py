@@ -47,6 +47,15 @@ def test_workflow_aware_weighs_cost_and_bytes_and_distance() -> None:
     assert order(aware, one("soon and big", 0, 11, nbytes=9), one("late", 0, 110)) == "latesoon and big"
 
 
+def test_what_a_path_is_worth_does_not_depend_on_how_it_is_cut() -> None:
+    aware = WorkflowAware()
+    whole = one("whole", 0, 30, nbytes=8, seconds=8.0, fixed_seconds=5.0)
+    pieces = [one(f"{n}", 0, 29, seconds=1.0, fixed_seconds=5.0, depth=n, parent=f"{n - 1}") for n in range(1, 9)]
+    assert order(aware, whole, *pieces) == "whole87654321"
+    later = [one(f"{n}", 0, 31, seconds=1.0, fixed_seconds=5.0, depth=n, parent=f"{n - 1}") for n in range(1, 9)]
+    assert order(aware, whole, *later) == "87654321whole"
+
+
 def test_workflow_aware_keeps_what_is_continued_by_something_of_worth() -> None:
     parent = one("p", 0, NEVER)
     child = one("c", 0, 11, parent="p", depth=1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlab.errors import NoRoom
-from kvlab.runtime.budget import Budget, Holder
+from kvlab.runtime.budget import Budget, Holder, Wanted
 
 MIB = 1 << 20
 names = st.sampled_from("abcde")
@@ -67,3 +69,36 @@ def test_concurrent_reservations_never_pass_the_limit() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(take, range(400))) == 50
     assert budget.used_bytes == 50
+
+
+def test_all_that_is_wanted_is_set_aside_or_nothing() -> None:
+    budget = Budget(100, list, device_limit_bytes=60)
+    budget.reserve("other", 30, "work", device="a")
+    with pytest.raises(NoRoom) as caught:
+        budget.reserve_all([Wanted("x", 40, "b"), Wanted("y", 40, "b")], "work")
+    assert (caught.value.data["need_bytes"], caught.value.data["free_bytes"]) == (80, 70)
+    with pytest.raises(NoRoom, match="on a") as caught:
+        budget.reserve_all([Wanted("x", 20, "a"), Wanted("y", 20, "a")], "work")
+    assert (caught.value.data["device"], caught.value.data["free_bytes"]) == ("a", 30)
+    assert budget.used_bytes == 30
+    budget.reserve_all([Wanted("other", 40, "a"), Wanted("y", 20, "a", on_host=0)], "work")
+    assert (budget.used_bytes, budget.used_on("a")) == (40, 60)
+
+
+def test_who_needs_two_halves_never_waits_with_one() -> None:
+    budget = Budget(2, list)
+    meeting = Barrier(2)
+
+    def take(name: str) -> bool:
+        meeting.wait()
+        for _ in range(2000):
+            with contextlib.suppress(NoRoom):
+                budget.reserve_all([Wanted(f"{name}1", 1), Wanted(f"{name}2", 1)], "work")
+                budget.release_all(name)
+                return True
+        return False
+
+    for _ in range(50):
+        with ThreadPoolExecutor(2) as pool:
+            assert all(pool.map(take, "ab"))
+    assert budget.used_bytes == 0

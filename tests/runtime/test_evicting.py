@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvlab.bench.pressure import side_by_side
 from kvlab.errors import IllegalTransition, InvalidInput, NoRoom, StateGone
+from kvlab.policy.eviction import NEVER, eviction_policy
 from kvlab.policy.lru import LRU
 from kvlab.runtime import leaving
 from kvlab.runtime.catalog import Catalog
+from kvlab.runtime.conductor import Conductor
+from kvlab.runtime.units import units_of
 from kvlab.state.lifecycle import Phase
+from kvlab.workflow import Workflow
 from kvlab.workloads import NAMES, build
 
 _spec = importlib.util.spec_from_file_location("catalog_world", Path(__file__).with_name("test_catalog.py"))
@@ -38,7 +44,7 @@ def phase(world: Any, record: Any) -> Phase:
 
 
 def use(world: Any, *recipes: str) -> None:
-    world.catalog.claim("action", recipes)
+    world.catalog.begin("action", recipes)
     world.catalog.unclaim("action", recipes)
 
 
@@ -232,10 +238,195 @@ def test_a_graph_says_what_is_used_next(world: Any) -> None:
     assert [phase(world, one) for one in (soon, late)] == [Phase.RESIDENT, Phase.EVICTED]
 
 
+def test_what_is_only_planned_keeps_nothing(world: Any) -> None:
+    base, leaf = world.held(world.state("doc")), world.held(world.state("doc/leaf"))
+    world.catalog.evict_segment("doc/leaf")
+    world.catalog.revive(leaf)
+    world.copy("12345678")
+    assert (phase(world, base), phase(world, leaf)) == (Phase.EVICTED, Phase.EVICTED)
+    assert world.used_tokens == 8
+
+
+def test_nobody_goes_where_all_that_may_go_is_not_enough(world: Any) -> None:
+    idle = world.state("aaaa")
+    world.state("bbbb")
+    world.catalog.claim("action", ["bbbb"])
+    with pytest.raises(NoRoom):
+        world.copy("1234567")
+    assert (phase(world, idle), world.used_tokens) == (Phase.RESIDENT, 8)
+
+
+def test_nobody_goes_in_vain(world: Any) -> None:
+    small, large, last = world.state("aa"), world.state("bbbbb"), world.state("ccc")
+    for recipe in ("aa", "bbbbb", "ccc"):
+        use(world, recipe)
+    world.copy("ddddd")
+    assert [phase(world, one) for one in (small, large, last)] == [Phase.RESIDENT, Phase.EVICTED, Phase.RESIDENT]
+
+
+def test_what_goes_with_what_it_continues_is_not_spared(world: Any) -> None:
+    base, leaf = world.state("docum"), world.state("docum/le")
+    world.copy("12345678")
+    assert (phase(world, base), phase(world, leaf), world.used_tokens) == (Phase.EVICTED, Phase.EVICTED, 8)
+
+
+def test_only_what_begins_is_a_use(world: Any) -> None:
+    old, new = world.state("aaaa"), world.state("bbbb")
+    use(world, "aaaa")
+    use(world, "bbbb")
+    world.catalog.claim("one that finds no room", ["aaaa"])
+    assert not world.catalog.at_work
+    world.catalog.unclaim("one that finds no room", ["aaaa"])
+    world.state("cccc")
+    assert (phase(world, old), phase(world, new)) == (Phase.EVICTED, Phase.RESIDENT)
+    ended = world.catalog.n_ended
+    world.catalog.begin("action", ["bbbb"])
+    assert world.catalog.at_work
+    world.catalog.unclaim("action", ["bbbb"])
+    assert (world.catalog.at_work, world.catalog.n_ended) == (False, ended + 1)
+    world.catalog.begin("run/1", ["bbbb"])
+    world.catalog.begin("run2/1", ["bbbb"])
+    world.catalog.end_all("run/")
+    assert world.catalog.at_work
+    world.catalog.end_all("run2/")
+    assert not world.catalog.at_work
+    world.state("dddd12")
+    world.consistent()
+
+
 # -- real runs
 
-
+NEW_TOKENS = 3
 DOCUMENT = " ".join(f"Sentence {number} says that caches are thrown away." for number in range(12))
+
+
+@pytest.fixture(scope="module")
+def tight(make_lab: Any) -> Any:
+    """One worker, no disk; tests set its budget."""
+    with make_lab(workers=1, spill_bytes=0, kv_budget="1 GiB") as lab:
+        yield lab
+
+
+@contextmanager
+def limited(lab: Any, limit: int) -> Any:
+    """Inside the block the lab has room for ``limit`` bytes, and is empty before and after."""
+    budget = lab.core.catalog.budget
+    before, budget.limit_bytes = budget.limit_bytes, limit
+    try:
+        yield
+    finally:
+        budget.limit_bytes = before
+        lab.clear()
+
+
+def answers(run: Any, flow: Any) -> dict[str, Any]:
+    return {name: run[name].token_ids for name in flow.agents}
+
+
+def several(name: str, n_documents: int, **keywords: int) -> Any:
+    texts = [f"{number}. {DOCUMENT[: 150 + 20 * number]}" for number in range(n_documents)]
+    return side_by_side([build(name, text, max_new_tokens=NEW_TOKENS, **keywords) for text in texts])
+
+
+def alone(lab: Any, flow: Any) -> tuple[dict[str, Any], int]:
+    """Answers with room for everything, and what the largest of its agents takes by itself: its path and new tokens."""
+    run = lab.run(flow).wait()
+    per_token = lab.core.config.bytes_per_token
+    most = max(run[name].state.n_tokens + NEW_TOKENS for name in flow.agents) * per_token
+    found = answers(run, flow)
+    del run
+    lab.clear()
+    return found, most
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords"), [("tree", {"depth": 2, "width": 3}), ("debate", {"rounds": 2}), ("chain", {"agents": 3})]
+)
+@pytest.mark.parametrize(
+    "policy", ["workflow", pytest.param("lru", marks=pytest.mark.slow), pytest.param("belady", marks=pytest.mark.slow)]
+)
+def test_with_room_for_its_largest_agent_a_run_comes_to_its_end(
+    tight: Any, name: str, keywords: dict[str, int], policy: str
+) -> None:
+    flow = several(name, 3, **keywords)
+    expected, most = alone(tight, flow)
+    tight.core.catalog.evictor.policy = eviction_policy(policy)
+    with limited(tight, most):
+        run = tight.run(flow).wait()
+        assert answers(run, flow) == expected
+        assert _peak(run) <= most
+        started = [row["action"] for row in run.tables["operators"].to_pylist()]
+        assert len(started) == len(set(started))
+        edges = [row["edge"] for row in run.tables["edges"].to_pylist()]
+        assert len(edges) == len(set(edges))  # what had to wait is told once, when it is done
+        del run
+    assert tight.core.catalog.budget.used_bytes == 0
+
+
+def test_what_does_not_fit_alone_says_what_it_needs_and_who_has_it(tight: Any) -> None:
+    flow = several("chain", 2, agents=3)
+    expected, most = alone(tight, flow)
+    assert expected
+    short = most - 5 * tight.core.config.bytes_per_token
+    with limited(tight, short):
+        run = tight.run(flow)
+        with pytest.raises(NoRoom, match=r"action .* needs .* MiB of KV memory; .* are free") as caught:
+            run.wait()
+        told = caught.value.data
+        mine = [nbytes for _, nbytes, why in told["held"] if "in use by" in why]
+        assert told["need_bytes"] + sum(mine) > short
+        del run
+    assert tight.core.catalog.budget.used_bytes == 0
+
+
+def test_two_runs_take_turns_where_there_is_room_for_one_agent(tight: Any) -> None:
+    flows = [several("tree", 2, depth=2, width=2), several("debate", 2, rounds=2)]
+    known = [alone(tight, flow) for flow in flows]
+    with limited(tight, max(most for _, most in known)):
+        runs = [tight.run(flow) for flow in flows]
+        for run, flow, (expected, _) in zip(runs, flows, known, strict=True):
+            assert answers(run.wait(), flow) == expected
+        del run, runs
+    assert tight.core.catalog.budget.used_bytes == 0
+
+
+def test_who_only_reads_a_text_does_not_use_its_state(tight: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[frozenset[str], dict[str, float]] = {}
+    real = Conductor._foreseen
+
+    def foreseen(self: Any, waiting: Any) -> dict[str, float]:
+        found = real(self, waiting)
+        names = {record.id: name for name, record in self.progress.states.items()}
+        seen[frozenset(unit.name for unit in waiting)] = {names[state]: steps for state, steps in found.items()}
+        return found
+
+    monkeypatch.setattr(Conductor, "_foreseen", foreseen)
+    flow = Workflow("read")
+    document = flow.context("document", DOCUMENT)
+    first = flow.agent("first", [document, "Begin."], max_new_tokens=2)
+    second = flow.agent("second", "Go on.", continues=first, max_new_tokens=2)
+    flow.agent("third", ["Which is better?", first, second], max_new_tokens=2)
+    tight.run(flow).wait()
+    assert seen[frozenset({"second", "third"})] == {"first": 1.0}
+    assert seen[frozenset({"third"})] == {"first": NEVER, "second": NEVER}
+    tight.clear()
+
+
+def test_states_are_used_in_the_order_that_is_foreseen(tight: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = several("chain", 4, agents=3)
+    _, most = alone(tight, flow)
+    launched: list[str] = []
+    real = Conductor._announce
+
+    def announce(self: Any, unit: Any, *rest: Any) -> None:
+        launched.append(unit.name)
+        real(self, unit, *rest)
+
+    monkeypatch.setattr(Conductor, "_announce", announce)
+    with limited(tight, most):
+        run = tight.run(flow).wait()
+        assert launched == [unit.name for unit in units_of(run.graph, "state")]
+        del run
 
 
 @pytest.mark.slow
