@@ -241,3 +241,16 @@ def test_names_and_texts_of_a_run_make_no_element(
     assert shown.page.locator("img[src=x]").count() == 0  # looks into shadow roots too
     assert shown.page.evaluate("window.hit") is None
     assert shown.errors == []
+
+
+def test_one_moment_is_one_picture_however_it_was_reached(large: Any, opened: Any, page_of: Any) -> None:
+    """What is in a figure's base lies under all that is in its twins: were a layer elsewhere, it would hide others."""
+    shown = opened(page_of(large, page=True))
+    n = large.events.num_rows
+    for steps in ((n,), (0, n), (0, n // 2, n), (n - 40, n), (0, 150, 170), (170, 150, 171)):
+        for k in steps:
+            shown.move(k)
+        told = shown.root.evaluate("root => root.kvlab.layers.map(layer => [layer.view, layer.drawn, layer.now])")
+        assert all(now == steps[-1] for _, _, now in told)
+        for view in {view for view, _, _ in told}:
+            assert len({drawn for name, drawn, _ in told if name == view}) == 1, (view, steps)
