@@ -13,7 +13,6 @@ from kvlab.store.rows import events_of
 from kvlab.store.saved import EVENTS, SavedRun
 from kvlab_widgets.rows import RunRows
 
-
 OVER_SECONDS = 0.5
 """Between two looks whether a log that does not grow is still being written."""
 

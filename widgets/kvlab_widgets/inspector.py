@@ -88,7 +88,7 @@ class Inspector:
         self.build = Build(page)
         self.tail = Div(text="")
         self.mirror = ColumnDataSource(
-            {"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [False], "mount": [""]}
+            {"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [0], "mount": [""]}
         )
         panels, tabs, tabbar, rows = _page(self.build) if page else _cell(self.build)
         bar, notice = self.build.div(height=38), self.build.div(height=28, visible=False)

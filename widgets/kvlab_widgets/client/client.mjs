@@ -5,7 +5,7 @@ const LATER_MS = 40, RARE_MS = 150, CALM_MS = 400, MIRROR_MS = 150, SILENT_MS = 
 
 class Client {
   constructor(told, context) {
-    Object.assign(this, { told, context, k: 0, selected: null, hovered: null, playing: false, speed: 8, unit: "event", lost: false });
+    Object.assign(this, { told, context, k: 0, selected: null, hovered: null, asks: 0, playing: false, speed: 8, unit: "event", lost: false });
     this.store = new Store(told.sources, told.meta.columns, told.meta.dashes);
     this.layers = told.layers.map(layer => new Layer(layer, this.store[layer.table]));
     this.views = Object.entries(told.views).map(([name, parts]) => new VIEWS[name](this, parts));
@@ -291,6 +291,7 @@ class Client {
       }, CALM_MS);
     });
   }
+  // Each question has its number: what is told again as it was, Bokeh does not send.
   ask() { this.asking = true; this.tell(); }
   // Tell Python what is looked at, and how much is known here. Whoever follows says so once: each word costs the kernel.
   tell() {
@@ -300,7 +301,7 @@ class Client {
       const word = JSON.stringify([live || this.k, selected]);
       if (word === this.word && !this.asking) return;
       this.word = word;
-      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [selected], live: [live], ask: [!!this.asking], mount: [this.mount_id] };
+      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [selected], live: [live], ask: [this.asking ? ++this.asks : 0], mount: [this.mount_id] };
       this.asking = false;
       if (!this.was) this.remember();
     }, MIRROR_MS);
