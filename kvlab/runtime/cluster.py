@@ -109,11 +109,16 @@ class LocalWorkers:
             )
 
     def _supervise(self) -> None:
+        from distributed.core import Status
+
         while not self._closing.wait(_POLL_SECONDS):
             for name, process in list(self._processes.items()):
                 if process.poll() is None or self._closing.is_set():
                     continue
                 self._ended[name] = process.returncode
+                if self._scheduler.scheduler.status in (Status.closing, Status.closed):
+                    logger.error("the scheduler is gone: workers are not started again")
+                    return
                 self._restarts[name] += 1
                 if self._restarts[name] > RESTARTS:
                     logger.error("worker %s ended %d times; it is not started again", name, self._restarts[name])

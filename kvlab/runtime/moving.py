@@ -52,6 +52,9 @@ def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> 
         except BaseException as trouble:
             for _, _, copy in missing:
                 catalog.budget.release(f"{copy.key}@{worker}")
+            if isinstance(trouble, TransferFailed):  # what stands for it there must not be taken for it
+                for _, _, copy in missing:
+                    drop_replicas(bench.core.client, copy.key, bench.core.address_of(worker))
             if isinstance(trouble, ChecksumMismatch):
                 bench.operations.distrust(record.segments, trouble)
             raise

@@ -18,6 +18,7 @@ from kvlab.runtime import tasks
 from kvlab.runtime.core import Core
 from kvlab.runtime.entries import Copy
 from kvlab.runtime.halves import behind, joined
+from kvlab.runtime.keys import BACK
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.runtime.remote_errors import FAILED
 from kvlab.runtime.turns import Making
@@ -274,7 +275,7 @@ class Operations:
         ids = segment.token_ids[: n_front * BYTES_PER_ID]
         front = self._prefilled(request, f"front-{key}", segment.recipe, ids, path)
         back = core.client.submit(
-            behind, n_front, copy.future, key=f"back-{key}", pure=False, **self._where(min(sources, default=worker))
+            behind, n_front, copy.future, key=f"{BACK}{key}", pure=False, **self._where(min(sources, default=worker))
         )
         where = self._where(worker)
         # The join is sent to the worker only when all its inputs exist; this makes the back travel before that.

@@ -6,6 +6,7 @@ kvlab is never patched: a fault comes from outside, as it would in life.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -24,6 +25,7 @@ from kvlab.engine.torch_engine import TorchEngine
 from kvlab.runtime.lab import Lab
 from kvlab.state.identity import Sampling
 from kvlab.state.tokens import pack_ids, unpack_ids
+from kvlab.store.events import Event
 
 DOCUMENT = "A workflow of agents shares one long context and each agent reads it again. " * 6
 
@@ -141,6 +143,40 @@ class Faults:
 def faults() -> Faults:
     """Kill, stop and wait."""
     return Faults()
+
+
+@dataclass
+class RandomKill:
+    """SIGKILLs one worker at the ``at``-th event of a run."""
+
+    lab: Lab
+    at: int
+    random: random.Random
+    seen: int = 0
+    victim: str = ""
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        self._stop = self.lab.core.hub.listen(self._look)
+
+    def _look(self, run: str, event: Event) -> None:
+        if run in ("", "lab") or self.victim:
+            return
+        self.seen += 1
+        if self.seen >= self.at:
+            self.victim, self.where = self.random.choice(up(self.lab)), f"{event.kind} of {event.agent}"
+            os.kill(pid_of(self.lab, self.victim), signal.SIGKILL)
+
+    def over(self) -> None:
+        """Stop looking; fails where nobody was killed."""
+        self._stop()
+        assert self.victim, f"only {self.seen} events, and {self.at} were waited for"
+
+
+@pytest.fixture(scope="session")
+def random_kill() -> type[RandomKill]:
+    """A kill at a random event of a run."""
+    return RandomKill
 
 
 @pytest.fixture

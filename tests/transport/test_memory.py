@@ -181,7 +181,7 @@ allocate.seal(allocate(1))
 held = len(os.listdir("/proc/self/fd"))
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 refused = 0
-for limit in range(40, 48):
+for limit in range(72, 80):
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     kept = []
     try:
