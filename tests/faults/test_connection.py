@@ -1,11 +1,13 @@
-"""A connection that is cut: what was on it comes by another one, or is made again."""
+"""A connection that is cut or stands still: what was on it comes later, comes by another one, or is made again."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from kvlab.config import CACHE_VARIABLE, RUNS_VARIABLE
 from kvlab.store.events import Event, Kind
 
 TEXT = "Keys and values of a prefix are the same for every question that follows it. " * 9
+STOPPED_SECONDS = 1.5
 _PIDFD_GETFD = 438
 
 
@@ -42,6 +45,8 @@ def cut(pid: int, port: int) -> int:
         for connection in psutil.Process(pid).net_connections(kind="tcp"):
             if connection.raddr and connection.raddr.port == port and connection.status == psutil.CONN_ESTABLISHED:
                 lent = libc.syscall(_PIDFD_GETFD, held, connection.fd, 0)
+                if lent < 0 and ctypes.get_errno() == errno.EBADF:  # it closed that one itself meanwhile
+                    continue
                 if lent < 0:
                     pytest.skip(f"no descriptor of another process can be had: {os.strerror(ctypes.get_errno())}")
                 with socket.socket(fileno=lent) as borrowed:
@@ -97,6 +102,36 @@ def test_between_workers_in_the_middle_of_a_transfer(slow_wire: Any, cold: Any, 
         answer = state.resume(" so", max_new_tokens=4, worker=name)
         cold.require_right(lab, answer)
         assert answer.how == "in place"
+
+
+@pytest.mark.parametrize("end", ["worker-0", "worker-1"], ids=["sender", "receiver"])
+def test_a_worker_that_is_stopped_in_the_middle_of_a_transfer_and_goes_on(
+    slow_wire: Any, cold: Any, faults: Any, end: str
+) -> None:
+    lab = slow_wire
+    state = lab.materialize(TEXT + end, worker="worker-0")
+    pid = faults.pid_of(lab, end)
+    going_on = threading.Timer(STOPPED_SECONDS, os.kill, (pid, signal.SIGCONT))
+
+    def stop() -> int:
+        os.kill(pid, signal.SIGSTOP)
+        going_on.start()
+        return pid
+
+    watch = AtFirstByte(lab, state, stop)
+    try:
+        state.transfer("worker-1", keep=True)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    lab.core.hub.settle()
+    watch.undo()
+    assert watch.found == [pid]
+    assert not going_on.is_alive(), "it came while the worker was stopped"
+    assert [e.worker for e in watch.after if e.kind is Kind.SEGMENT_RECEIVED] == ["worker-1"]
+    assert not any(e.kind is Kind.WORKER_LOST for e in watch.after)
+    answer = state.resume(" so", max_new_tokens=4, worker="worker-1")
+    cold.require_right(lab, answer)
+    assert answer.how == "in place"
 
 
 def test_between_a_worker_and_the_scheduler(
