@@ -34,11 +34,13 @@ def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> 
         )
     found = [(segment, *_a_copy(bench, segment, worker)) for segment in record.segments]
     missing = [item for item in found if worker not in item[2].workers]
-    for segment, _, copy in missing:
-        bench.operations.reserve_replica(copy, segment, worker, keeps=not keep)
     if found:  # also what is said to be there is read once: the copies elsewhere may be given up after this
-        catalog.move_to(record.id, Phase.IN_TRANSIT)
+        catalog.move_to(
+            record.id, Phase.IN_TRANSIT
+        )  # from here on nothing evicts it, to make room for its own copy too
         try:
+            for segment, _, copy in missing:
+                bench.operations.reserve_replica(copy, segment, worker, keeps=not keep)
             where = bench.core.address_of(worker)
             touch = bench.core.client.submit(
                 tasks.touch,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import kvlab
 from kvlab.engine.loading import load_engine
@@ -28,6 +29,17 @@ from kvlab.state.tokens import pack_ids, unpack_ids
 from kvlab.store.events import Event
 
 DOCUMENT = "A workflow of agents shares one long context and each agent reads it again. " * 6
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A second one has less to do here than it takes from the workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass
@@ -42,8 +54,14 @@ class Cold:
         asked = (tuple(ids), n_tokens)
         if asked not in self.answers:
             branch = Branch(pack_ids(ids), Sampling(n_tokens), stop_ids)
-            self.answers[asked] = unpack_ids(self.engine.resume(branch, [], self.engine.new_payload).generated)
+            with one_thread():
+                self.answers[asked] = unpack_ids(self.engine.resume(branch, [], self.engine.new_payload).generated)
         return self.answers[asked]
+
+    def next_logits(self, ids: Sequence[int]) -> Any:
+        """Logits of what follows ``ids``, as numpy."""
+        with one_thread():
+            return self.engine.prefill(pack_ids(ids), [], self.engine.new_payload).last_logits.numpy()
 
     def prompt_of(self, generation: Any) -> tuple[int, ...]:
         """The ids that were fed before the first token of a :class:`kvlab.runtime.handles.Generation` was drawn."""
