@@ -19,7 +19,7 @@ from kvlab.runtime import dask_settings
 from kvlab.runtime.lab import Lab
 from kvlab.store.events import Event, Kind
 
-TEXT = "Keys and values of a prefix are the same for every question that follows it. " * 9
+TEXT = "Keys and values of a prefix are the same for every question that follows it. " * 20
 
 
 def workflow() -> kvlab.Workflow:

@@ -39,7 +39,8 @@ def blocks(pids: list[int]) -> int:
     return sum(link.startswith("/memfd:kvlab") for link in links)
 
 
-@pytest.mark.parametrize("stopped", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["stopped", "running"])
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "running"])
 def test_the_next_start_removes_folders_processes_and_shared_memory(
     stopped: bool, tmp_path: Path, tiny_model_dir: str, kvlab_folders: Path, faults: Any
 ) -> None:

@@ -148,6 +148,7 @@ def without_connections(lab: Any, faults: Any, worker: str) -> int:
     return int(faults.pid_of(lab, worker))
 
 
+@pytest.mark.slow
 def test_a_worker_that_can_open_no_connection_gives_up_and_says_so(lab: Any, cold: Any, faults: Any) -> None:
     """What it needs lies with another one and cannot be fetched, and nothing can be made where it is."""
     state = lab.materialize(TEXT + "no connection", worker="worker-0")

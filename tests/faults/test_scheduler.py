@@ -26,12 +26,13 @@ TEXT = "Keys and values of a prefix are the same for every question that follows
 
 def long_workflow() -> kvlab.Workflow:
     wf = kvlab.Workflow("long")
-    wf.agent("writer", "Write on and on.", max_new_tokens=600)
+    for number in range(8):
+        wf.agent(f"writer-{number}", f"Write on and on, for the {number}th time.", max_new_tokens=600)
     return wf
 
 
 def started(lab: Any, faults: Any) -> Any:
-    """A run in the middle of its only answer."""
+    """A run in the middle of its first answers."""
     run = lab.run(long_workflow())
     faults.wait_for(lambda: run.world.rows["agents"])
     return run
@@ -70,7 +71,7 @@ def test_own_scheduler_closed(make_lab: Any, faults: Any) -> None:
         require_told(lab, run, state)
         # Its workers end with it, and are not started again for a scheduler that is gone.
         faults.wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), 20)
-        assert all(process.poll() is not None for process in lab._cluster._processes.values())
+        assert lab._cluster.pids == {}
     assert set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")) == folders
 
 
@@ -130,9 +131,8 @@ def test_a_foreign_scheduler_killed(make_lab: Any, tiny_model_dir: str, tmp_path
 NO_WORKERS = {"DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT": "1s"}
 
 
-@pytest.mark.parametrize(
-    "settings", [NO_WORKERS, pytest.param({}, marks=pytest.mark.slow)], ids=["deadline", "no-deadline"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [NO_WORKERS, {}], ids=["deadline", "no-deadline"])
 @pytest.mark.timeout(240)
 def test_all_workers_gone_and_then_one_comes(
     settings: dict[str, str], make_lab: Any, tiny_model_dir: str, tmp_path: Path, faults: Any, cold: Any

@@ -37,6 +37,7 @@ class StopAtFirstToken:
             os.kill(self.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_stopped_for_a_moment_and_continued(lab: Any, three_agents: Any, answers: Any) -> None:
     undisturbed = answers(lab.run(three_agents()).wait())
     with StopAtFirstToken(lab) as stop:
