@@ -109,18 +109,22 @@ class LocalWorkers:
             )
 
     def _supervise(self) -> None:
+        from distributed.core import Status
+
         while not self._closing.wait(_POLL_SECONDS):
             for name, process in list(self._processes.items()):
                 if process.poll() is None or self._closing.is_set():
                     continue
                 self._ended[name] = process.returncode
+                _close_stdin(process)
                 self._restarts[name] += 1
-                if self._restarts[name] > RESTARTS:
-                    logger.error("worker %s ended %d times; it is not started again", name, self._restarts[name])
+                alone = self._scheduler.scheduler.status in (Status.closing, Status.closed)
+                if alone or self._restarts[name] > RESTARTS:
+                    why = "the scheduler is gone" if alone else f"it ended {self._restarts[name]} times"
+                    logger.error("worker %s is not started again: %s", name, why)
                     self._processes = {other: one for other, one in self._processes.items() if other != name}
                     continue
                 logger.warning("worker %s ended with status %s; starting it again", name, process.returncode)
-                _close_stdin(process)
                 self._start(name)
 
     @property

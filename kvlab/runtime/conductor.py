@@ -804,7 +804,7 @@ class Conductor:
                 edge=f"{node.parent}→{node.id}",
                 agent=node.id,
                 seconds=sum(actual["terms"].values()),
-                detail={**actual, "because": because(planned, unit.because or actual["because"])},
+                detail={**actual, "because": because(planned, unit.worker, actual, unit.because)},
             )
             if unit.decision is not None and node is unit.nodes[0]:
                 self._at(node).planner.learn(unit.decision, actual)

@@ -12,6 +12,8 @@ import re
 PREFIX = "kv-"
 AUDIT = "audit-"
 """What is only done to be measured is called so, as a run and as a segment: no run's record hears of it."""
+BACK = "back-"
+"""Before the key of a segment: its back, which is all of it that travels for a hybrid."""
 _KEY = re.compile(r"kv-(?P<recipe>[^.]+)\.g\d+\.[0-9a-z]+")
 
 TAILS = "@tails"

@@ -34,11 +34,13 @@ def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> 
         )
     found = [(segment, *_a_copy(bench, segment, worker)) for segment in record.segments]
     missing = [item for item in found if worker not in item[2].workers]
-    for segment, _, copy in missing:
-        bench.operations.reserve_replica(copy, segment, worker, keeps=not keep)
     if found:  # also what is said to be there is read once: the copies elsewhere may be given up after this
-        catalog.move_to(record.id, Phase.IN_TRANSIT)
+        catalog.move_to(
+            record.id, Phase.IN_TRANSIT
+        )  # from here on nothing evicts it, to make room for its own copy too
         try:
+            for segment, _, copy in missing:
+                bench.operations.reserve_replica(copy, segment, worker, keeps=not keep)
             where = bench.core.address_of(worker)
             touch = bench.core.client.submit(
                 tasks.touch,
@@ -52,6 +54,9 @@ def _move(bench: Workbench, record: StateRecord, worker: str, *, keep: bool) -> 
         except BaseException as trouble:
             for _, _, copy in missing:
                 catalog.budget.release(f"{copy.key}@{worker}")
+            if isinstance(trouble, TransferFailed):  # what stands for it there must not be taken for it
+                for _, _, copy in missing:
+                    drop_replicas(bench.core.client, copy.key, bench.core.address_of(worker))
             if isinstance(trouble, ChecksumMismatch):
                 bench.operations.distrust(record.segments, trouble)
             raise

@@ -19,7 +19,7 @@ from kvlab.runtime.budget import Wanted
 from kvlab.runtime.core import Core
 from kvlab.runtime.entries import Copy
 from kvlab.runtime.halves import behind, joined
-from kvlab.runtime.keys import TAILS
+from kvlab.runtime.keys import BACK, TAILS
 from kvlab.runtime.orders import MODEL_WORK, Order, Work
 from kvlab.runtime.remote_errors import FAILED
 from kvlab.runtime.requests import Request
@@ -256,7 +256,7 @@ class Operations:
             behind,
             step.n_front,
             copy.future,
-            key=f"back-{key}",
+            key=f"{BACK}{key}",
             pure=False,
             **self._where(min(sources, default=worker)),
         )

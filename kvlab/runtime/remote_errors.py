@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
-from kvlab.errors import Cancelled, ClusterError, KVLabError
+from kvlab.errors import Cancelled, ClusterError, KVLabError, NoRoom
 
 FAILED = frozenset({"error", "cancelled", "lost"})
 """What Dask calls a future that will have no result."""
@@ -19,6 +20,8 @@ def error_of(future: Any) -> KVLabError:
     error = future.exception()
     if isinstance(error, KVLabError):
         return error
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return NoRoom(f"a worker has no descriptor left: {error}", hint="raise its limit (ulimit -n), or evict states")
     name = type(error).__name__
     if name == "KilledWorker":
         return ClusterError(

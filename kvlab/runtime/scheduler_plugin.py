@@ -21,6 +21,8 @@ class WorkersSeen(SchedulerPlugin):
     """Reports every worker that joins or leaves."""
 
     name = "kvlab-workers-seen"
+    idempotent = True
+    """On somebody's scheduler the one of an earlier lab stays, and tells a later lab as well."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()

@@ -105,6 +105,8 @@ def pick(bundle: Bundle, index: int) -> Segment:
 
 def meta(segment: Segment) -> dict[str, Any]:
     """The header of a segment as plain values."""
+    if segment.failure:
+        segment.tensor()  # raises: a header without its payload must not pass for the segment
     return {**asdict(segment.header), "nbytes": segment.nbytes, "worker": str(get_worker().name)}
 
 

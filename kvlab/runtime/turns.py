@@ -142,8 +142,11 @@ def _road(
     return ("in place" if past else "recompute"), 0.0, 0
 
 
-def because(planned: str, trouble: str | None) -> str | None:
-    """Why an edge did something else than ``planned``; None where there was no ``trouble``."""
+def because(planned: str, worker: str, actual: Mapping[str, Any], trouble: str | None = None) -> str | None:
+    """Why an edge did something else than ``planned`` on ``worker``; None where it went so, and there was no ``trouble``."""
+    trouble = trouble or actual["because"]
+    if trouble is None and actual["worker"] != worker:  # placement is loose: an action outlives its worker
+        trouble = f"{worker} was lost, and {actual['worker']} did it"
     return f"planned {planned}: {trouble}" if trouble else None
 
 

@@ -303,7 +303,7 @@ class Verbs:
         if parent is not None:
             self.planner.learn(decision, actual)
             seconds = sum(actual["terms"].values())
-            told = {**actual, "because": because(chosen.how, trouble or actual["because"])}
+            told = {**actual, "because": because(chosen.how, chosen.worker, actual, trouble)}
             core.hub.emit(Kind.DECISION_ACTUAL, LAB, edge=decision.edge.id, seconds=seconds, detail=told)
         return Generation(
             text=turn["text"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -160,7 +161,9 @@ class KVWorker(WorkerPlugin):
         detail: dict[str, int] = {"kv_unique_bytes": own}
         if time.monotonic() - self._pss_at > PSS_SECONDS:
             self._pss_at = time.monotonic()
-            detail["pss_bytes"] = pss_bytes()
+            # Where no descriptor is left to read it with, the work that is measured has to end all the same.
+            with contextlib.suppress(OSError, psutil.Error):
+                detail["pss_bytes"] = pss_bytes()
         self.reporter.emit(Kind.MEMORY, run, worker=self.worker_name, nbytes=held, detail=detail)
 
     def _on_wire(

@@ -90,8 +90,7 @@ async def _serve(
     directory: str | None,
     security: Security | None,
 ) -> int:
-    from distributed import Worker
-
+    from kvlab.runtime.fetching import SegmentWorker
     from kvlab.runtime.worker_plugin import KVWorker
     from kvlab.transport import pacing
 
@@ -101,7 +100,7 @@ async def _serve(
         pacing.install(pace)
     # A scheduler on loopback has its workers there too; any other needs an address that it can reach.
     local = urlsplit(address).hostname in LOOPBACK
-    worker = Worker(
+    worker = SegmentWorker(
         address,
         host="127.0.0.1" if local else None,
         protocol=urlsplit(address).scheme,

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import sys
 import warnings
 import weakref
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # linux/fcntl.h; Python 3.11's fcntl has no F_SEAL_FUTURE_WRITE.
 _F_SEAL_SHRINK, _F_SEAL_GROW, _F_SEAL_FUTURE_WRITE = 0x2, 0x4, 0x10
+KEPT_DESCRIPTORS = 32
+"""Numbers that blocks leave to connections: without one a worker could neither fetch nor be asked."""
 _NO_MEMORY = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 
 
@@ -62,7 +65,7 @@ class Block:
             When the kernel has no memory or descriptors left for it.
         """
         try:
-            fd = os.memfd_create("kvlab", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            fd = _affordable(os.memfd_create("kvlab", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
         except OSError as error:
             raise _no_room(error, nbytes) from error
         try:
@@ -85,7 +88,7 @@ class Block:
             When it is not there any more, or is not the block that was meant.
         """
         # A number that was given back may name a FIFO by now, whose opening would wait for a writer.
-        mine = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        mine = _affordable(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         status = os.fstat(mine)
         # /proc shows a process's descriptors to its own user and to root; as root, this refuses what another user offers.
         if (status.st_ino, status.st_size, status.st_uid) != (inode, nbytes, os.geteuid()):
@@ -108,7 +111,7 @@ class Block:
             self.nbytes = nbytes
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE | _F_SEAL_SHRINK | _F_SEAL_GROW)
         try:
-            return Block(os.dup(self.fd), self.nbytes, writable=False)
+            return Block(_affordable(os.dup(self.fd)), self.nbytes, writable=False)
         except OSError as error:
             raise _no_room(error, self.nbytes) from error
 
@@ -166,12 +169,19 @@ def map_offer(block: Block) -> dict[str, int]:
 
 def raise_descriptor_limit() -> None:
     """Let this process hold as many descriptors as the system allows: every segment takes two, its own and its mapping's."""
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
     if soft < wanted and sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _affordable(fd: int) -> int:
+    """``fd``, or the system's own error where it is one of the last :data:`KEPT_DESCRIPTORS`: the lowest go first."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and fd >= limit - KEPT_DESCRIPTORS:
+        os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return fd
 
 
 def _no_room(error: OSError, nbytes: int) -> Exception:

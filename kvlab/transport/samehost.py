@@ -8,6 +8,7 @@ of another user: /proc shows descriptors to their own user alone, and it is aske
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import threading
@@ -43,14 +44,19 @@ def reachable(probe: dict[str, Any] | None) -> bool:
     if not probe or not isinstance(nonce, str):
         return False
     if nonce not in _seen:
-        _seen[nonce] = _read_back(probe) == nonce
+        try:
+            _seen[nonce] = _read_back(probe) == nonce
+        except OSError:  # no descriptor is left to look with, which says nothing of the peer
+            return False
     return _seen[nonce]
 
 
 def _read_back(probe: dict[str, Any]) -> str | None:
     try:
         fd = os.open(f"/proc/{probe.get('pid')}/fd/{probe.get('fd')}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         return None
     try:
         # Root could read anybody's; whose memory it is counts there, too.

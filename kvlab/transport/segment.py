@@ -127,6 +127,11 @@ class Segment:
         return f"<Segment {self.header.recipe[:12]} {tokens} tokens, {self.nbytes / 2**20:.1f} MiB, {self.arrived}>"
 
 
+def undelivered(recipe: str, why: str) -> Segment:
+    """A segment of which nothing arrived, not even what it is: :meth:`Segment.tensor` raises, saying ``why``."""
+    return Segment(Header(recipe, (0, 0, 0, 0, 0), "", b"", 0), None, failure=why)
+
+
 class Bundle:
     """The segments of siblings that were computed as one batch. Stays on its worker; each is picked under its own key."""
 

@@ -6,6 +6,7 @@ kvlab is never patched: a fault comes from outside, as it would in life.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import kvlab
 from kvlab.engine.loading import load_engine
@@ -24,8 +26,20 @@ from kvlab.engine.torch_engine import TorchEngine
 from kvlab.runtime.lab import Lab
 from kvlab.state.identity import Sampling
 from kvlab.state.tokens import pack_ids, unpack_ids
+from kvlab.store.events import Event
 
 DOCUMENT = "A workflow of agents shares one long context and each agent reads it again. " * 6
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A second one has less to do here than it takes from the workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass
@@ -40,8 +54,14 @@ class Cold:
         asked = (tuple(ids), n_tokens)
         if asked not in self.answers:
             branch = Branch(pack_ids(ids), Sampling(n_tokens), stop_ids)
-            self.answers[asked] = unpack_ids(self.engine.resume(branch, [], self.engine.new_payload).generated)
+            with one_thread():
+                self.answers[asked] = unpack_ids(self.engine.resume(branch, [], self.engine.new_payload).generated)
         return self.answers[asked]
+
+    def next_logits(self, ids: Sequence[int]) -> Any:
+        """Logits of what follows ``ids``, as numpy."""
+        with one_thread():
+            return self.engine.prefill(pack_ids(ids), [], self.engine.new_payload).last_logits.numpy()
 
     def prompt_of(self, generation: Any) -> tuple[int, ...]:
         """The ids that were fed before the first token of a :class:`kvlab.runtime.handles.Generation` was drawn."""
@@ -141,6 +161,40 @@ class Faults:
 def faults() -> Faults:
     """Kill, stop and wait."""
     return Faults()
+
+
+@dataclass
+class RandomKill:
+    """SIGKILLs one worker at the ``at``-th event of a run."""
+
+    lab: Lab
+    at: int
+    random: random.Random
+    seen: int = 0
+    victim: str = ""
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        self._stop = self.lab.core.hub.listen(self._look)
+
+    def _look(self, run: str, event: Event) -> None:
+        if run in ("", "lab") or self.victim:
+            return
+        self.seen += 1
+        if self.seen >= self.at:
+            self.victim, self.where = self.random.choice(up(self.lab)), f"{event.kind} of {event.agent}"
+            os.kill(pid_of(self.lab, self.victim), signal.SIGKILL)
+
+    def over(self) -> None:
+        """Stop looking; fails where nobody was killed."""
+        self._stop()
+        assert self.victim, f"only {self.seen} events, and {self.at} were waited for"
+
+
+@pytest.fixture(scope="session")
+def random_kill() -> type[RandomKill]:
+    """A kill at a random event of a run."""
+    return RandomKill
 
 
 @pytest.fixture

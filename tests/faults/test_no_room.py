@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,3 +138,41 @@ def test_a_worker_without_descriptors_says_so_and_the_others_go_on(lab: Any, col
         cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-0"))
     cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1"))
     assert faults.used_bytes(lab) == used
+
+
+def without_connections(lab: Any, faults: Any, worker: str) -> int:
+    """The process of a worker that was started again, so that it has worked, and has spoken to no other yet."""
+    faults.kill_and_see(lab, worker)
+    faults.wait_for_all(lab)
+    lab.materialize("Something of its own.", worker=worker).resume(" so", max_new_tokens=2, worker=worker)
+    return int(faults.pid_of(lab, worker))
+
+
+@pytest.mark.slow
+def test_a_worker_that_can_open_no_connection_gives_up_and_says_so(lab: Any, cold: Any, faults: Any) -> None:
+    """What it needs lies with another one and cannot be fetched, and nothing can be made where it is."""
+    state = lab.materialize(TEXT + "no connection", worker="worker-0")
+    used = faults.used_bytes(lab)
+    with no_descriptors(without_connections(lab, faults, "worker-1")):
+        began = time.monotonic()
+        with pytest.raises(NoRoom, match="Too many open files"):
+            state.resume(" but", max_new_tokens=3, worker="worker-1", how="map")
+        assert time.monotonic() - began < 30
+        cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-0"))
+    cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1"))
+    assert faults.used_bytes(lab) == used
+
+
+@pytest.mark.slow
+def test_a_worker_that_can_take_no_connection_costs_what_it_has(lab: Any, cold: Any, faults: Any) -> None:
+    """Nobody can fetch from it: it is asked three times, and the state is made again by who wants it."""
+    state = lab.materialize(TEXT + "not taken", worker="worker-0").transfer("worker-1")
+    pid = without_connections(lab, faults, "worker-0")
+    with no_descriptors(faults.pid_of(lab, "worker-1")):
+        began = time.monotonic()
+        answer = state.resume(" but", max_new_tokens=3, worker="worker-0", how="map")
+        assert time.monotonic() - began < 60
+    cold.require_right(lab, answer)
+    assert answer.how == "recompute"
+    assert faults.pid_of(lab, "worker-0") == pid
+    faults.wait_for_all(lab)

@@ -137,11 +137,18 @@ def test_what_was_lost_and_made_again_by_itself_counts_as_prefilled_and_is_said(
     turn, actual = measure(header=header(past=past), before={"a": True, "b": True}, made=made)
     assert (turn["n_prefilled"], turn["n_reused"]) == (47, 60)
     assert (actual["how"], actual["terms"]["prefill"]) == ("recompute", 0.5)
-    assert because("map", actual["because"]) == "planned map: 40 tokens were lost with w1 and made again for w0"
+    assert because("map", "w0", actual) == "planned map: 40 tokens were lost with w1 and made again for w0"
     # The making that was meant, or one that nobody knew of, was not lost.
     for known in ({"a": Making(5, ("w1",)), "b": Making(5, ("w0",))}, {"a": Making(0, ()), "b": Making(5, ("w0",))}):
         turn, actual = measure(header=header(past=past), before={"a": True, "b": True}, made=known)
-        assert (actual["how"], turn["n_reused"], because("map", actual["because"])) == ("in place", 100, None)
+        assert (actual["how"], turn["n_reused"], because("map", "w0", actual)) == ("in place", 100, None)
+
+
+def test_what_another_worker_did_says_so() -> None:
+    _, actual = measure(header=header(past=[came("a", "computed")]))
+    assert because("map", "w0", actual) is None
+    assert because("map", "w1", actual) == "planned map: w1 was lost, and w0 did it"
+    assert because("map", "w1", actual, "it was damaged") == "planned map: it was damaged"
 
 
 def test_an_alternative_as_plain_values_says_everything() -> None:

@@ -181,7 +181,7 @@ allocate.seal(allocate(1))
 held = len(os.listdir("/proc/self/fd"))
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 refused = 0
-for limit in range(40, 48):
+for limit in range(72, 80):
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     kept = []
     try:
@@ -199,6 +199,26 @@ print(refused)
 """
     )
     assert done.stdout == "8\n", done.stderr
+
+
+def test_blocks_leave_descriptors_to_connections() -> None:
+    done = python(
+        """
+import os, resource
+from kvlab.errors import NoRoom
+from kvlab.transport.memory import KEPT_DESCRIPTORS, Block
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+kept = []
+try:
+    while True:
+        kept.append(Block.create(4096))
+except NoRoom:
+    for _ in range(KEPT_DESCRIPTORS - 1):  # the last block's mapping has one
+        kept.append(os.dup(0))
+print(sum(isinstance(one, Block) for one in kept) > 10)
+"""
+    )
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_no_memory_is_no_room() -> None:

@@ -1,0 +1,66 @@
+"""A worker that is stopped and goes on: time passes, answers stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any, Self
+
+import pytest
+
+from kvlab.store.events import Event, Kind
+
+
+class StopAtFirstToken:
+    """SIGSTOPs the worker that reports the first token of a run."""
+
+    def __init__(self, lab: Any) -> None:
+        self.pid = 0
+        self.happened = threading.Event()
+        self._lab = lab
+        self.undo = lab.core.hub.listen(self._look)
+
+    def _look(self, run: str, event: Event) -> None:
+        if event.kind is Kind.TOKENS and not self.pid:
+            self.pid = self._lab._cluster.pids[event.worker]
+            os.kill(self.pid, signal.SIGSTOP)
+            self.happened.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
+        if self.pid:
+            os.kill(self.pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_stopped_for_a_moment_and_continued(lab: Any, three_agents: Any, answers: Any) -> None:
+    undisturbed = answers(lab.run(three_agents()).wait())
+    with StopAtFirstToken(lab) as stop:
+        run = lab.run(three_agents())
+        assert stop.happened.wait(20)
+        time.sleep(1.5)
+        assert not run.over
+    assert answers(run.wait(60)) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_stopped_for_so_long_that_its_work_goes_to_another(
+    make_lab: Any, three_agents: Any, answers: Any, faults: Any, cold: Any
+) -> None:
+    with make_lab(kv_budget="64 MiB", namespace="stopped", same_host="frames") as lab:
+        undisturbed = answers(lab.run(three_agents()).wait())
+        with StopAtFirstToken(lab) as stop:
+            run = lab.run(three_agents())
+            assert stop.happened.wait(20)
+            # While it is still stopped: the scheduler misses it after half a minute.
+            assert answers(run.wait(150)) == undisturbed
+            state = lab.materialize("Made while the other one is away.")
+        faults.wait_for_all(lab)
+        cold.require_right(lab, state.resume(" so", max_new_tokens=3))
+        assert answers(lab.run(three_agents()).wait()) == undisturbed
