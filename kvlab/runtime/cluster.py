@@ -118,7 +118,8 @@ class LocalWorkers:
                 self._ended[name] = process.returncode
                 _close_stdin(process)
                 self._restarts[name] += 1
-                alone = self._scheduler.scheduler.status in (Status.closing, Status.closed)
+                scheduler = self._scheduler.scheduler
+                alone = scheduler is None or scheduler.status in (Status.closing, Status.closed)
                 if alone or self._restarts[name] > RESTARTS:
                     why = "the scheduler is gone" if alone else f"it ended {self._restarts[name]} times"
                     logger.error("worker %s is not started again: %s", name, why)
