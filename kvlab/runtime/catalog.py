@@ -72,6 +72,8 @@ class Catalog:
         self.n_ended = 0
         """Actions that began and ended."""
         self._at_work: set[str] = set()
+        self.preparing = threading.Lock()
+        """Held by whoever sets room aside for an action, until it begins or fails. Never asked for with :attr:`lock` held."""
         self._clock = clock
         # Without handles, in the order in which they lost the last one.
         self._lingering: dict[str, None] = {}

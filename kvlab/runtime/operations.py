@@ -102,16 +102,18 @@ class Operations:
         named = [catalog.next_key(recipe) for recipe in recipes]
         pending = Pending(request, recipes, [generation for generation, _ in named], [key for _, key in named])
         used = [*(segment.recipe for segment in request.path), *recipes]
-        catalog.claim(request.action, used)
-        try:
-            pending.steps = list(steps(core, request))
-            wanted = [*self._own_room(pending), *(room for step in pending.steps for room in step.rooms)]
-            catalog.budget.reserve_all(wanted, _told(request, pending.steps), evict=request.evict)
-        except BaseException:
-            self._unclaim(pending)
-            raise
-        pending.rooms = {room.name for room in wanted}
-        catalog.begin(request.action, used)
+        # One at a time: what somebody claims who has not begun is nobody's work, and nobody would wait for it.
+        with catalog.preparing:
+            catalog.claim(request.action, used)
+            try:
+                pending.steps = list(steps(core, request))
+                wanted = [*self._own_room(pending), *(room for step in pending.steps for room in step.rooms)]
+                catalog.budget.reserve_all(wanted, _told(request, pending.steps), evict=request.evict)
+            except BaseException:
+                self._unclaim(pending)
+                raise
+            pending.rooms = {room.name for room in wanted}
+            catalog.begin(request.action, used)
         if request.parent is not None:
             catalog.revive(request.parent)
         return pending

@@ -185,8 +185,7 @@ class World:
         except InvalidInput as error:
             if how is None or "is not open" not in error.message:
                 raise
-            one.wanted = one.wanted or not one.forgotten
-            return
+            return  # what was refused changed nothing
         assert not one.forgotten
         one.wanted = True
         said = answer.token_ids

@@ -118,6 +118,7 @@ def when_worker_is_there(make: Callable[[], Any]) -> Any:
     return make()
 
 
+@pytest.mark.slow
 def test_a_foreign_scheduler_killed(make_lab: Any, tiny_model_dir: str, tmp_path: Path, faults: Any) -> None:
     with scheduler(tmp_path) as (process, address), worker(tmp_path, address, tiny_model_dir):
         lab = when_worker_is_there(lambda: make_lab(address=address, kv_budget="64 MiB", namespace="killed-scheduler"))

@@ -29,6 +29,7 @@ def test_notebooks_are_kept_without_outputs(path: Path) -> None:
             assert cell.execution_count is None
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.timeout(300)
 def test_the_tour_runs_and_decides_more_than_one_way(

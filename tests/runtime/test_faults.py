@@ -103,9 +103,8 @@ def test_killed_in_decode(slow_lab: Any, reference: Any) -> None:
     assert {name: run[name].token_ids for name in AGENTS} == reference
 
 
-@pytest.mark.parametrize(
-    "end", ["worker-0", pytest.param("worker-1", marks=pytest.mark.slow)], ids=["sender", "receiver"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["worker-0", "worker-1"], ids=["sender", "receiver"])
 def test_killed_in_transfer(make_lab: Any, wide_model_dir: str, end: str) -> None:
     """The log shows the payload sent, and a worker lost before it was received."""
     with make_lab(model=wide_model_dir, same_host="frames", kv_budget="2 GiB") as lab:

@@ -174,9 +174,8 @@ while True:
 """
 
 
-@pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)], ids=["killed", "interrupted"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_a_script_without_a_guard_works_in_an_event_loop_and_leaves_nothing_when_stopped(
     script: Callable[[str], Any], tmp_path: Path, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +364,7 @@ def test_closing_a_lab_cancels_what_runs_and_its_record_says_so(make_lab: Callab
     assert saved.world.status == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_frozen_worker_does_not_hold_up_a_cancelled_run(make_lab: Callable[..., Any]) -> None:
     with make_lab(namespace="frozen") as lab:
         run = lab.run(long_workflow())

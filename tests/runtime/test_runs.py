@@ -50,7 +50,7 @@ def cold_check(run: Any, lab: Any, oracle: Any) -> int:
     return ties
 
 
-@pytest.mark.parametrize("kind", ["map", "frames"])
+@pytest.mark.parametrize("kind", ["map", pytest.param("frames", marks=pytest.mark.slow)])
 def test_stateflow_and_textflow_say_the_same(kind: str, request: pytest.FixtureRequest, oracle: Any) -> None:
     lab = request.getfixturevalue("lab" if kind == "map" else "frames_lab")
     state = lab.run(tiny_review(), min_shared_tokens=SHARE).wait()

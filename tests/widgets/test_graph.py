@@ -171,6 +171,7 @@ def test_pages_turn_by_button_and_a_step_returns_to_the_cursor(shown: Any) -> No
     assert of_graph(view, "g.inside(root.kvlab.newest)")
 
 
+@pytest.mark.slow
 def test_all_states_at_once_are_groups_that_lose_none(shown: Any, runs: Any) -> None:
     view, n = shown("huge"), runs["huge"].events.num_rows
     press(view, "all")
@@ -247,7 +248,9 @@ def test_x_is_layer_or_time_and_both_only_grow(name: str, shown: Any, runs: Any)
     assert view.errors == []
 
 
-@pytest.mark.parametrize("mode", ["layer", "time", pytest.param("chains", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mode", ["layer", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("time", "chains"))]
+)
 def test_what_comes_later_moves_nothing(mode: str, shown: Any, runs: Any) -> None:
     events = [event for _, event in events_of(runs["many"].events)]
     rows = RunRows()

@@ -51,6 +51,7 @@ def test_before_the_first_event_it_waits_and_then_is_lost(shown_as: Any) -> None
     shown.page.wait_for_selector('[data-kv="notice"] >> text=Disconnected', timeout=15_000)
 
 
+@pytest.mark.slow
 def test_a_silent_kernel_is_said_and_what_is_here_can_be_stepped(shown_as: Any, review: Any) -> None:
     shown = shown_as(review.review_events("state")[:40], live=True)
     assert shown.page.locator('[data-kv="notice"]').count() == 0
@@ -108,7 +109,9 @@ def test_less_motion_plays_slower_and_nothing_is_animated(shown_as: Any, review:
     assert shown.page.evaluate(moving) == []
 
 
-@pytest.mark.parametrize("width", [1920, 1280, 1130, 900, 640])
+@pytest.mark.parametrize(
+    "width", [1920, *(pytest.param(width, marks=pytest.mark.slow) for width in (1280, 1130, 900)), 640]
+)
 def test_the_bar_neither_wraps_nor_clips(width: int, shown_as: Any, review: Any) -> None:
     shown = shown_as(review.review_events("state"), page=False, viewport={"width": width, "height": 800})
     shown.move(30)  # a sentence and "ahead" in the bar

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.timeout(400)]
 
 TOUR = Path(__file__).parents[2] / "notebooks" / "00_tour.ipynb"
 

@@ -126,8 +126,8 @@ class DecisionView extends Panel {
     const shut = ranked.filter(a => a.excluded), open = ranked.filter(a => !a.excluded).slice(0, n - Math.min(1, shut.length));
     return [...open, ...shut.slice(0, n - open.length)];
   }
-  drawRows(all) {
-    const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, most = wide ? 6 : 4, bars = wide || !audited; // a cell has no room for bars beside audited seconds
+  drawRows(all, most = this.client.told.meta.page ? 6 : 4) {
+    const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, bars = wide || !audited; // a cell has no room for bars beside audited seconds
     const did = !this.turned && i >= 0, slowest = Math.max(...all.map(one => one.excluded ? 0 : one.took ?? 0), did ? a.seconds[i] ?? 0 : 0);
     const line = (one, name, took, extra = "") => `<tr ${extra} title="${escaped(one.excluded ?? this.sum(one.terms))}"><th scope="row">${this.key(one.how)}${name}<td>${escaped(one.worker)}${
       one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${escaped(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
@@ -142,6 +142,9 @@ class DecisionView extends Panel {
     this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}">${this.words(all)}
       <table><thead><tr><th scope="col">${this.turned ? "would be" : "alternative"}<th scope="col">on<th scope="col" class="n">lacks<th scope="col" class="n">moves${wide ? '<th scope="col">from' : ""}<th scope="col" class="n">queue<th scope="col" class="n">${
         this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}${bars ? `<th scope="col">${more}` : ""}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
+    // Where the sentences take more lines, rows give way: they are in the table, too.
+    const box = this.client.at(this.rows)?.querySelector("[data-kv=decision]");
+    if (box && most > 2 && box.scrollHeight > box.clientHeight + 1) return this.drawRows(all, most - 1);
     const reset = this.client.at(this.rows)?.querySelector("[data-kv=reset]");
     if (reset) reset.onclick = () => this.reset();
   }
