@@ -71,11 +71,11 @@ def test_a_run_of_another_process_in_a_cell(book: Any) -> None:
     assert shown.busy
     shown.idle()
 
-    # Python knows where the person is once the mirror has been sent, which waits for quiet; then messages keep their order.
+    # Python knows where the person is once the browser has said so, which waits for quiet; then messages keep their order.
     live.root.focus()
     shown.page.keyboard.press("Home")
     shown.page.keyboard.press("ArrowRight")
-    live.until("c => c.told.mirror.data.k[0] === c.k && !c.told.mirror.data.live[0]")
+    live.until("c => c.said.k === c.k && !c.said.live")
     shown.run(3)
     # The copy begins where the person was: at the second moment.
     assert shown.frame().locator('[data-kv="status"]').inner_text().endswith("ahead")
@@ -137,7 +137,7 @@ def test_keys_reach_the_run_and_none_reaches_jupyterlab(book: Any, lab_cell: str
     assert shown.js("panel => panel.content.widgets[2].model.type") == "code"
     live.root.focus()
     shown.page.keyboard.press("End")
-    live.until("c => c.told.mirror.data.live[0]")
+    live.until("c => c.said.live")
     shown.page.keyboard.press("r")
     assert shown.frame().locator('[data-kv="status"]').inner_text() == "run done, stepped"
 
@@ -151,7 +151,7 @@ def test_a_reload_comes_back_where_it_was_and_is_live_again(book: Any, lab_cell:
     shown.pending("next: first")
     live.until("c => c.store.nodes.id.length === 1")
     live.js("c => { c.select(0); c.moveTo(c.store.nodes.born[0] + 1); return 1 }")
-    live.until("c => c.told.mirror.data.k[0] === c.k")
+    live.until("c => c.said.k === c.k")
     was = live.seen
     assert was["selected"]
     shown.js("async panel => { await panel.context.save(); return 1 }")

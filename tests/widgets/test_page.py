@@ -243,20 +243,6 @@ def test_names_and_texts_of_a_run_make_no_element(
     assert shown.errors == []
 
 
-def test_a_question_that_is_asked_again_is_sent_again(small: Any, opened: Any, page_of: Any) -> None:
-    """Bokeh keeps what is equal to itself: an answer that was lost would never be asked for again."""
-    shown = opened(page_of(small, page=True))
-    asked = """async root => {
-        const { mirror } = root.kvlab.told, heard = [];
-        mirror.properties.data.change.connect(() => heard.push(mirror.data.ask[0]));
-        for (let i = 0; i < 3; i++) { root.kvlab.ask(); await new Promise(done => setTimeout(done, 250)); }
-        return heard;
-    }"""
-    heard = shown.root.evaluate(asked)
-    assert len(heard) == len(set(heard)) == 3
-    assert all(heard)
-
-
 def test_one_moment_is_one_picture_however_it_was_reached(large: Any, opened: Any, page_of: Any) -> None:
     """What is in a figure's base lies under all that is in its twins: were a layer elsewhere, it would hide others."""
     shown = opened(page_of(large, page=True))

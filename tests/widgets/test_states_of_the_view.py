@@ -126,3 +126,19 @@ def test_the_bar_neither_wraps_nor_clips(width: int, shown_as: Any, review: Any)
         assert top - 1 <= y0 <= y1 <= bottom + 1
     ends = sorted((box[0], box[2]) for box in boxes["parts"])
     assert all(before[1] <= after[0] + 1 for before, after in itertools.pairwise(ends))
+
+
+def test_a_question_that_is_asked_again_is_sent_again(shown_as: Any) -> None:
+    """Bokeh keeps what is equal to itself: an answer that was lost would never be asked for again."""
+    shown = shown_as(review.review_events("state")[:40], live=True)
+    asked = """async root => {
+        const { mirror } = root.kvlab.told.channel, heard = [];
+        mirror.properties.data.change.connect(() => heard.push(mirror.data.ask[0]));
+        await new Promise(done => setTimeout(done, 500));
+        heard.length = 0;
+        for (let i = 0; i < 3; i++) { root.kvlab.ask(); await new Promise(done => setTimeout(done, 250)); }
+        return heard;
+    }"""
+    heard = shown.root.evaluate(asked)
+    assert len(heard) == len(set(heard)) == 3
+    assert all(heard)

@@ -60,7 +60,7 @@ class Controls:
         self.box = ipywidgets.VBox([ipywidgets.HTML(f"<style>{style('run')}</style>"), acts, now])
         self.box.add_class(CLASS)
         for part in (*acts.children, self._roads):
-            _hear_beside_cells(part)
+            hear_beside_cells(part)
         self.refresh()
 
     def refresh(self) -> None:
@@ -112,7 +112,7 @@ class Controls:
         self._told.value = f'<span role="status" data-kv="run-status" data-kv-status="{status}">{escape(text)}</span>'
 
 
-def _hear_beside_cells(widget: Any) -> None:
+def hear_beside_cells(widget: Any) -> None:
     """Let messages of ``widget`` be handled in the subshell that JupyterLab asks for.
 
     ipykernel 7.4 instead hands them to the shell whose cell made the widget, where they wait for running cells; that is

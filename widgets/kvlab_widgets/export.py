@@ -11,6 +11,7 @@ from bokeh.resources import INLINE
 
 from kvlab.store.rows import events_of
 from kvlab.store.saved import SavedRun
+from kvlab_widgets.channels import DocumentChannel
 from kvlab_widgets.inspector import Inspector, Theme
 from kvlab_widgets.packing import packed
 from kvlab_widgets.rows import RunRows
@@ -30,7 +31,9 @@ def page_html(run: Any, *, theme: Theme = "auto", page: bool = True, start: int 
 
 def rows_html(rows: RunRows, *, theme: Theme, page: bool, start: int | None = None, live: bool = False) -> str:
     """The inspector of ``rows``, which are taken. A live one hears nothing here, and says so after a while."""
-    inspector = Inspector(packed(rows.take()), page=page, live=live, theme=theme, start=start)
+    inspector = Inspector(
+        packed(rows.take()), page=page, channel=DocumentChannel() if live else None, theme=theme, start=start
+    )
     document = Document()
     document.add_root(inspector.root)
     return str(file_html(document, INLINE, f"{rows.world.name or 'run'} · kvlab"))

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from bokeh.models import CDSView, Column, ColumnDataSource, CustomJS, CustomJSFilter, Div, InlineStyleSheet, Row
+from bokeh.models import CDSView, Column, ColumnDataSource, CustomJS, CustomJSFilter, InlineStyleSheet, Row
 
+from kvlab_widgets.channels import Channel
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.look import DECISION_DASHES, style, theme
 from kvlab_widgets.rows import DECISIONS, KINDS, PHASES, TABLES
@@ -32,7 +33,7 @@ _FOLDER = Path(__file__).parent
 _MODULES = (
     *(
         f"client/{name}.mjs"
-        for name in ("format", "columns", "layer", "store", "panel", "roads", "notice", "transport")
+        for name in ("format", "columns", "layer", "store", "panel", "roads", "notice", "transport", "channel")
     ),
     *(f"views/{name}.mjs" for name in ("places", "finding", "groups", "overview", "above", "pages")),
     *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
@@ -49,8 +50,8 @@ class Inspector:
         Rows that it starts with (:func:`kvlab_widgets.packing.packed`); empty if they come later.
     page
         On a page of its own, all views at once; else in a cell, some of them in tabs.
-    live
-        More rows may come through :attr:`tail`.
+    channel
+        Through which more rows may come; None for what is whole.
     alone
         The document around it is its own, so it colours that too.
     theme
@@ -66,11 +67,6 @@ class Inspector:
     ----------
     root
         What is displayed.
-    tail
-        A model whose ``text`` takes one batch of rows as JSON.
-    mirror
-        A source that tells what is looked at: ``k``, ``known``, ``selected``, ``live``,
-        ``ask``, ``mount``. The only model that speaks back.
     """
 
     def __init__(
@@ -78,7 +74,7 @@ class Inspector:
         packed: bytes,
         *,
         page: bool,
-        live: bool = False,
+        channel: Channel | None = None,
         alone: bool = True,
         theme: Theme = "auto",
         start: int | None = None,
@@ -86,10 +82,6 @@ class Inspector:
         elsewhere: str = "",
     ) -> None:
         self.build = Build(page)
-        self.tail = Div(text="")
-        self.mirror = ColumnDataSource(
-            {"k": [0], "known": [0], "selected": [""], "live": [True], "ask": [0], "mount": [""]}
-        )
         panels, tabs, tabbar, rows = _page(self.build) if page else _cell(self.build)
         bar, notice = self.build.div(height=38), self.build.div(height=28, visible=False)
         self.root = Column(
@@ -101,18 +93,18 @@ class Inspector:
         )  # fmt: skip
         told = {
             "root": self.root, "bar": bar, "notice": notice, "tabs": tabs, "tabbar": tabbar,
-            "tail": self.tail, "mirror": self.mirror,
+            "channel": channel.told if channel is not None else None,
             "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
             "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
             "tokens": _themes(), "meta": {
-                **_meta(page=page, live=live, own=alone, theme=theme, start=start),
+                **_meta(page=page, live=channel is not None, own=alone, theme=theme, start=start),
                 "mark": mark or secrets.token_hex(8), "elsewhere": elsewhere,
             },
         }  # fmt: skip
         boot = CustomJS(code=client_module(), module=True, args=told)
         _start_with(panels[0].parts["figure"], boot)
         for model in self.root.references():
-            if model is not self.mirror and model is not self.tail:
+            if channel is None or model not in channel.models:
                 model.syncable = False
 
 

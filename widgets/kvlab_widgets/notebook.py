@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import html
+import secrets
 import threading
 import time
 from typing import Any
 
+import ipywidgets
 import panel as pn
 from IPython.display import HTML, display
 
+from kvlab_widgets.channels import CellChannel
 from kvlab_widgets.controls import ELSEWHERE, controls
 from kvlab_widgets.export import page_html, rows_of
 from kvlab_widgets.feeds import Feed, feed_of
@@ -57,35 +60,24 @@ class _Live:
     def __init__(self, run: Any, feed: Feed, theme: Theme) -> None:
         self._run, self._theme = run, theme
         foreign = not hasattr(run, "follow")
+        mark = secrets.token_hex(8)
+        self._channel = CellChannel(mark)
         self._inspector = Inspector(
-            packed(feed.rows.take()), page=False, live=True, alone=False, theme=theme,
+            packed(feed.rows.take()), page=False, channel=self._channel, alone=False, theme=theme, mark=mark,
             elsewhere=ELSEWHERE if foreign else "",
         )  # fmt: skip
-        self._pane: Any = None
         self._controls = controls(run)
-        self._telling = Telling(feed, self._inspector, self._push, lambda: rows_of(run), self._reopen)
-        self._inspector.mirror.on_change("data", lambda _attr, _old, new: self._telling.heard(dict(new)))
+        self._telling = Telling(feed, self._channel, lambda: rows_of(run))
         self._bar: Any = None
         self._shown: Any = None
 
     def show(self) -> None:
         """Display it, and follow from now on."""
         pn.extension(inline=True)
-        self._pane = pn.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width")
-        if self._controls is not None:
-            self._bar = display(self._controls.box, display_id=True)
-        self._shown = display(self._pane, display_id=True)
+        bar = [self._controls.box] if self._controls is not None else []
+        self._bar = display(ipywidgets.VBox([*bar, self._channel.widget]), display_id=True)
+        self._shown = display(pn.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width"), display_id=True)
         threading.Thread(target=self._follow, name="kvlab-inspector", daemon=True).start()
-
-    def _push(self) -> None:
-        pn.io.push_notebook(self._pane)
-
-    def _reopen(self) -> None:
-        """A browser mounted it (again): it knows the channel's name, and waits for it to be opened."""
-        for ref in self._pane._models:  # noqa: SLF001 - Panel has no public name for the channels of a pane
-            comm = pn.state._views[ref][3] if ref in pn.state._views else None  # noqa: SLF001
-            if comm is not None:
-                comm.init()
 
     def _follow(self) -> None:
         while self._telling.turn():
@@ -93,10 +85,9 @@ class _Live:
                 self._controls.refresh()
             time.sleep(BATCH_SECONDS)
         # Widgets need a kernel; what is left of a run that is over does not.
-        if self._bar is not None:
-            self._bar.update(HTML(""))
-        told = self._inspector.mirror.data
-        start = None if told["live"][0] else int(told["k"][0])
+        self._bar.update(HTML(""))
+        told = self._telling.mirror
+        start = None if told["live"] else int(told["k"])
         self._shown.update(static(self._run, self._theme, start))
 
 

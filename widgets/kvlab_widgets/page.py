@@ -13,6 +13,7 @@ from bokeh.server.server import Server
 
 from kvlab.errors import InvalidInput
 from kvlab.store.saved import SavedRun
+from kvlab_widgets.channels import DocumentChannel
 from kvlab_widgets.export import rows_of
 from kvlab_widgets.feeds import LogFeed
 from kvlab_widgets.inspector import Inspector
@@ -84,14 +85,14 @@ def serve(run: Any, *, port: int = 0) -> None:
 def _show(document: Any, folder: Path) -> None:
     feed = LogFeed(folder)
     more = feed.poll()
+    channel = DocumentChannel() if more else None
     inspector = Inspector(
-        packed(feed.rows.take()), page=True, live=more, mark=folder.name, elsewhere=ELSEWHERE if more else ""
+        packed(feed.rows.take()), page=True, channel=channel, mark=folder.name, elsewhere=ELSEWHERE if more else ""
     )
     document.add_root(inspector.root)
     document.title = f"{feed.rows.world.name or folder.name} · kvlab"
-    if more:
-        telling = Telling(feed, inspector, lambda: None, lambda: rows_of(SavedRun(folder)))
-        inspector.mirror.on_change("data", lambda _attr, _old, new: telling.heard(dict(new)))
+    if channel is not None:
+        telling = Telling(feed, channel, lambda: rows_of(SavedRun(folder)))
 
         def turn() -> None:
             if not telling.turn():

@@ -6,10 +6,9 @@ import json
 import queue
 import time
 from collections.abc import Callable
-from typing import Any
 
+from kvlab_widgets.channels import Channel, Mirror
 from kvlab_widgets.feeds import Feed
-from kvlab_widgets.inspector import Inspector
 from kvlab_widgets.packing import as_json
 from kvlab_widgets.rows import RunRows
 
@@ -21,29 +20,24 @@ LIFE_SECONDS = 1.0
 
 
 class Telling:
-    """Carries a feed's rows to an inspector, one JSON text a batch, at most one each :data:`BATCH_SECONDS`.
+    """Carries a feed's rows through a channel, one JSON text a batch, at most one each :data:`BATCH_SECONDS`.
 
     Parameters
     ----------
-    push
-        Called after the inspector's ``tail`` was set.
     again
         All rows so far as one batch, for a browser that lost some.
-    opened
-        Called before a browser that is new is answered: what is pushed has to reach it.
+
+    Attributes
+    ----------
+    mirror
+        What the browser said last.
     """
 
-    def __init__(
-        self,
-        feed: Feed,
-        inspector: Inspector,
-        push: Callable[[], None],
-        again: Callable[[], RunRows],
-        opened: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._feed, self._inspector, self._push, self._again, self._opened = feed, inspector, push, again, opened
-        self._asked: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._mounts: set[str] = set()
+    def __init__(self, feed: Feed, channel: Channel, again: Callable[[], RunRows]) -> None:
+        self._feed, self._channel, self._again = feed, channel, again
+        self._asked: queue.SimpleQueue[Mirror] = queue.SimpleQueue()
+        self.mirror: Mirror = {"k": 0, "live": True}
+        channel.listen(self._heard)
         self._said = time.monotonic()
         self._told, self._told_at = feed.rows.n_events, float("-inf")
         self._beats = 0
@@ -66,20 +60,17 @@ class Telling:
             self._sign()
         return more
 
-    def heard(self, mirror: dict[str, Any]) -> None:
+    def _heard(self, mirror: Mirror) -> None:
         """A browser says what it knows. If it asks, the next turn answers: with what it lacks, or with a sign of life."""
-        if not mirror["ask"][0]:
+        self.mirror = mirror
+        if not mirror["ask"]:
             return
         self._asked.put(mirror)
         if self.over:
             self._answer(self._asked.get())
 
-    def _answer(self, mirror: dict[str, Any]) -> None:
-        mount = str(mirror["mount"][0])
-        if mount not in self._mounts:
-            self._mounts.add(mount)
-            self._opened()
-        if mirror["known"][0] < self._feed.rows.n_events:
+    def _answer(self, mirror: Mirror) -> None:
+        if mirror["known"] < self._feed.rows.n_events:
             self._say(as_json(self._again().take()))
         self._sign()
 
@@ -88,6 +79,5 @@ class Telling:
         self._say(json.dumps({"to": self._feed.rows.n_events, "beat": self._beats, "over": self.over}))
 
     def _say(self, text: str) -> None:
-        self._inspector.tail.text = text
+        self._channel.say(text)
         self._said = time.monotonic()
-        self._push()

@@ -15,6 +15,7 @@ from kvlab.store.events import Event, Kind
 from kvlab.store.saved import SavedRun
 from kvlab_widgets.bench.browser import READY, READY_MS, VIEWPORT
 from kvlab_widgets.bench.stepping import p95
+from kvlab_widgets.channels import DocumentChannel
 from kvlab_widgets.export import write_page
 from kvlab_widgets.inspector import Inspector
 from kvlab_widgets.layout import Layout
@@ -71,7 +72,7 @@ def sending(events: list[Event], rounds: int) -> dict[str, Metric]:
     whole = RunRows()
     whole.feed(events)
     size, document = len(packed(whole.take())), Document()
-    document.add_root(Inspector(b"", page=True, live=True).root)
+    document.add_root(Inspector(b"", page=True, channel=DocumentChannel()).root)
     around = len(zlib.compress(serialize_json(document.to_json(deferred=False)).encode()))
     return {
         "view_mib": measured((size + around) / 2**20, "MiB"),

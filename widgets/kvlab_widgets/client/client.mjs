@@ -53,7 +53,6 @@ class Client {
     if (first) this.store.append(first);
     this.reshape();
     this.moveTo(this.told.meta.start ?? this.store.n, true);
-    this.mount_id = crypto.randomUUID?.() ?? String(Math.random());
     this.recall();
     this.dress();
     if (this.told.meta.live) this.follow();
@@ -225,10 +224,12 @@ class Client {
 
   // -- buttons of a live run, in the cell around
   // They are the kernel's own widgets and work while it is busy; here they only get a name and keep their keys.
-  get buttons() {
+  get buttons() { return this.cell?.querySelector(".kvlab-run"); }
+  // The output of the cell that it is shown in, with all that the cell displays.
+  get cell() {
     let at = this.root;
     while (at && !at.closest(".jp-OutputArea")) at = at.getRootNode().host;
-    return at?.closest(".jp-OutputArea").querySelector(".kvlab-run");
+    return at?.closest(".jp-OutputArea");
   }
   dress() {
     const bar = this.buttons;
@@ -254,10 +255,9 @@ class Client {
 
   // -- a live run
   follow() {
-    const { tail } = this.told;
-    tail.properties.text.change.connect(() => this.heard(JSON.parse(tail.text)));
     this.heardAt = performance.now();
-    this.ask();
+    this.channel = channelOf(this.told.channel, () => this.cell);
+    this.channel.open(batch => this.heard(batch)).then(() => this.ask());
     this.watch = setInterval(() => {
       if (!this.root.isConnected) return clearInterval(this.watch);
       const lost = this.running && performance.now() - this.heardAt > SILENT_MS;
@@ -301,7 +301,8 @@ class Client {
       const word = JSON.stringify([live || this.k, selected]);
       if (word === this.word && !this.asking) return;
       this.word = word;
-      this.told.mirror.data = { k: [this.k], known: [this.store.n], selected: [selected], live: [live], ask: [this.asking ? ++this.asks : 0], mount: [this.mount_id] };
+      this.said = { k: this.k, known: this.store.n, selected, live, ask: this.asking ? ++this.asks : 0 };
+      this.channel?.say(this.said);
       this.asking = false;
       if (!this.was) this.remember();
     }, MIRROR_MS);
