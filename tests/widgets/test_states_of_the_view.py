@@ -128,7 +128,7 @@ def test_the_bar_neither_wraps_nor_clips(width: int, shown_as: Any, review: Any)
     assert all(before[1] <= after[0] + 1 for before, after in itertools.pairwise(ends))
 
 
-def test_a_question_that_is_asked_again_is_sent_again(shown_as: Any) -> None:
+def test_a_question_that_is_asked_again_is_sent_again(shown_as: Any, review: Any) -> None:
     """Bokeh keeps what is equal to itself: an answer that was lost would never be asked for again."""
     shown = shown_as(review.review_events("state")[:40], live=True)
     asked = """async root => {
