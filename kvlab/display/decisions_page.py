@@ -8,7 +8,7 @@ from typing import Any
 
 from kvlab.display.drawing import actual_terms_of, alternatives_of
 from kvlab.display.html import Html, decision_html, html_table, text
-from kvlab.display.inequality import FORMULA, inequalities
+from kvlab.display.inequality import inequalities, inequality_formula
 from kvlab.display.look import decision_token
 from kvlab.display.quantities import NONE, bytes_text, count_text, seconds_text
 from kvlab.store.fold import Row
@@ -62,7 +62,9 @@ def _block(row: Row) -> str:
         because = text(row["because"] or "no reason was given")
         why = Html(f'{why} <span class="warning">Planned {text(row["chosen"])}, did {text(did)}: {because}</span>')
     told = inequalities(row)
-    formulas = "".join(f'<p class="muted formula">{text(line)}</p>' for line in ([FORMULA, *told] if told else ()))
+    formulas = "".join(
+        f'<p class="muted formula">{text(line)}</p>' for line in ([inequality_formula(row), *told] if told else ())
+    )
     return (
         f'<details open data-kv-decision="{text(row["edge"])}"><summary>{head}</summary>'
         f'<p class="muted why">{why}</p>{formulas}<div class="wide">{html_table(cells, headers, numeric)}</div></details>'
