@@ -10,7 +10,7 @@ from kvlab.display.drawing import actual_terms_of, alternatives_of
 from kvlab.display.html import Html, decision_html, html_table, text
 from kvlab.display.inequality import inequalities, inequality_formula
 from kvlab.display.look import decision_token
-from kvlab.display.quantities import NONE, bytes_text, count_text, seconds_text
+from kvlab.display.quantities import NONE, bytes_text, counted, seconds_text
 from kvlab.store.fold import Row
 
 BAR = 90
@@ -55,7 +55,7 @@ def _block(row: Row) -> str:
     changed = did != row["chosen"]
     head = (
         f'<span class="edge">{text(row["source"])} → {text(row["target"])}</span> {decision_html(did)} '
-        f'<span class="muted">{count_text(row["n_tokens"])} tokens</span>'
+        f'<span class="muted">{counted(row["n_tokens"], "token")}</span>'
     )
     why = text(row["reason"] or "")
     if changed:
