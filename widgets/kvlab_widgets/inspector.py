@@ -109,7 +109,8 @@ class Inspector:
             },
         )  # fmt: skip
         told = {
-            "root": self.root, "bar": bar, "notice": notice, "tabs": tabs, "tabbar": tabbar, "room": _room(panels, GIVES["page" if page else "cell"]),
+            "root": self.root, "bar": bar, "notice": notice, "tabs": tabs, "tabbar": tabbar,
+            "room": _room(panels, GIVES["page" if page else "cell"]),
             "tail": self.tail, "mirror": self.mirror,
             "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
             "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
