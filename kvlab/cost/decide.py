@@ -91,21 +91,29 @@ def decide(edge: Edge, view: View, policy: Policy = CHEAPEST) -> Decision:
     return Decision(edge, view, found, chosen, reason, policy.name)
 
 
+def _tokens(n: int) -> str:
+    return f"{n} token{'' if n == 1 else 's'}"
+
+
+def _tokens_are(n: int) -> str:
+    return f"{_tokens(n)} {'is' if n == 1 else 'are'}"
+
+
 def _reason(edge: Edge, chosen: Alternative, others: Sequence[Alternative]) -> str:
     if not edge.path:
-        return f"nothing to reuse: prefill {edge.new_tokens} tokens on {chosen.worker}"
+        return f"nothing to reuse: prefill {_tokens(edge.new_tokens)} on {chosen.worker}"
     wanted = ("recompute",) if chosen.how in CARRIES else CARRIES
     rivals = [other for other in others if other.how in wanted] or [o for o in others if o.how != chosen.how]
     mebibytes = f"{chosen.nbytes / 2**20:.1f} MiB"
     said = {
-        "in place": f"{edge.n_tokens} tokens are already on {chosen.worker}",
-        "map": f"{chosen.missing_tokens} tokens are on the same host as {chosen.worker}: mapped, no bytes move",
+        "in place": f"{_tokens_are(edge.n_tokens)} already on {chosen.worker}",
+        "map": f"{_tokens_are(chosen.missing_tokens)} on the same host as {chosen.worker}: mapped, no bytes move",
         "transfer": f"{mebibytes} go to {chosen.worker}",
         "restore": f"{mebibytes} are read back from disk on {chosen.worker}"
-        + (f" and {again_tokens(edge, chosen)} tokens prefilled again" if chosen.again else ""),
-        "hybrid": f"{again_tokens(edge, chosen)} of {chosen.missing_tokens} tokens are prefilled again on "
+        + (f" and {_tokens(again_tokens(edge, chosen))} prefilled again" if chosen.again else ""),
+        "hybrid": f"{again_tokens(edge, chosen)} of {_tokens(chosen.missing_tokens)} are prefilled again on "
         f"{chosen.worker} while {mebibytes} of the rest arrive",
-        "recompute": f"{again_tokens(edge, chosen)} tokens are prefilled again on {chosen.worker}",
+        "recompute": f"{_tokens_are(again_tokens(edge, chosen))} prefilled again on {chosen.worker}",
     }[chosen.how]
     if not rivals:
         return f"{said}; there is no other road"

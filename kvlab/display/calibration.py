@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvlab.cost.model import CostModel, Link
-from kvlab.display.quantities import bytes_text, count_text, seconds_text
+from kvlab.display.quantities import bytes_text, counted, seconds_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,7 +31,7 @@ def _compute(cost: CostModel, bytes_per_token: int) -> Table:
     for n_tokens in LENGTHS:
         even = cost.break_even_bytes_per_second(n_tokens, bytes_per_token)
         table.add_row(
-            f"{count_text(n_tokens)} tokens",
+            counted(n_tokens, "token"),
             bytes_text(n_tokens * bytes_per_token),
             seconds_text(cost.prefill.seconds(n_tokens)),
             seconds_text(cost.decode.seconds(1, 1, n_tokens)),

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from kvlab.display.drawing import alternatives_of
-from kvlab.display.quantities import count_text
+from kvlab.display.quantities import count_text, counted
 from kvlab.store.fold import Row, World
 
 CARRIES_STATE = ("in place", "map", "transfer", "restore", "hybrid")
@@ -53,16 +53,17 @@ class DecisionQuality:
     @property
     def lines(self) -> dict[str, str]:
         """The figures as words, by subject; only those that there are."""
-        found = {"as planned": f"{count_text(self.n_kept)} of {count_text(self.n_done)} edges"}
+        found = {"as planned": f"{count_text(self.n_kept)} of {counted(self.n_done, 'edge')}"}
         if self.error is not None:
             found["as planned"] += f", predicted seconds off by {_percent(self.error)} (median)"
         if self.n_audited:
-            told = f"{count_text(self.n_best)} of {count_text(self.n_audited)} audited edges"
+            told = f"{count_text(self.n_best)} of {counted(self.n_audited, 'audited edge')}"
             regrets = f"regret {_percent(median(self.regrets))} (median), {_percent(max(self.regrets))} (most)"
             found["decided best"] = f"{told}, {regrets}"
         if self.n_reachable:
             share = _percent(self.n_reused / self.n_reachable)
-            found["reused"] = f"{count_text(self.n_reused)} of {count_text(self.n_reachable)} tokens of state ({share})"
+            state = counted(self.n_reachable, "token of state", "tokens of state")
+            found["reused"] = f"{count_text(self.n_reused)} of {state} ({share})"
         if self.misses:
             told = ", ".join(f"{name} {count_text(n)}" for name, n in self.misses.items())
             found["not reused"] = told

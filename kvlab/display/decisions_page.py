@@ -8,9 +8,9 @@ from typing import Any
 
 from kvlab.display.drawing import actual_terms_of, alternatives_of
 from kvlab.display.html import Html, decision_html, html_table, text
-from kvlab.display.inequality import FORMULA, inequalities
+from kvlab.display.inequality import inequalities, inequality_formula
 from kvlab.display.look import decision_token
-from kvlab.display.quantities import NONE, bytes_text, count_text, seconds_text
+from kvlab.display.quantities import NONE, bytes_text, counted, seconds_text
 from kvlab.store.fold import Row
 
 BAR = 90
@@ -55,14 +55,16 @@ def _block(row: Row) -> str:
     changed = did != row["chosen"]
     head = (
         f'<span class="edge">{text(row["source"])} → {text(row["target"])}</span> {decision_html(did)} '
-        f'<span class="muted">{count_text(row["n_tokens"])} tokens</span>'
+        f'<span class="muted">{counted(row["n_tokens"], "token")}</span>'
     )
     why = text(row["reason"] or "")
     if changed:
         because = text(row["because"] or "no reason was given")
         why = Html(f'{why} <span class="warning">Planned {text(row["chosen"])}, did {text(did)}: {because}</span>')
     told = inequalities(row)
-    formulas = "".join(f'<p class="muted formula">{text(line)}</p>' for line in ([FORMULA, *told] if told else ()))
+    formulas = "".join(
+        f'<p class="muted formula">{text(line)}</p>' for line in ([inequality_formula(row), *told] if told else ())
+    )
     return (
         f'<details open data-kv-decision="{text(row["edge"])}"><summary>{head}</summary>'
         f'<p class="muted why">{why}</p>{formulas}<div class="wide">{html_table(cells, headers, numeric)}</div></details>'

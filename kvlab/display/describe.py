@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvlab.display.comparison import compare
 from kvlab.display.look import SHAPES, shape_of
-from kvlab.display.quantities import bytes_text, count_text, seconds_text
+from kvlab.display.quantities import bytes_text, count_text, counted, seconds_text
 from kvlab.display.sentences import sentence
 from kvlab.display.tables import agent_rows, numeric, plain_table
 from kvlab.display.worlds import Shown, world_of
@@ -28,7 +28,8 @@ def run_line(run: Shown) -> str:
     name = world.name or getattr(getattr(run, "path", None), "name", "")
     wall = f" in {seconds_text(world.wall_seconds)}" if world.wall_seconds is not None else ""
     counts = (
-        f"{len(world.rows['turns'])} answers, {len(world.rows['states'])} states, {count_text(world.n_events)} events"
+        f"{counted(len(world.rows['turns']), 'answer')}, {counted(len(world.rows['states']), 'state')}, "
+        f"{counted(world.n_events, 'event')}"
     )
     held = ", stepped by a person" if world.run.get("stepped") else ""
     status, left = world.status, ""
@@ -121,7 +122,7 @@ def _state_line(world: World, row: Row, parent: Row | None) -> str:
     shape = SHAPES[shape_of(row["operator"])]
     tokens = row["n_tokens"] or 0
     shared = (parent["n_tokens"] or 0) if parent else 0
-    size = f"{count_text(tokens)} tokens"
+    size = counted(tokens, "token")
     if shared:
         size += f" = {count_text(min(shared, tokens))} shared + {count_text(max(0, tokens - shared))} own"
     holders = sorted(world.held.get((row["segments"] or [""])[-1], {}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvlab.display.look import shape_of
-from kvlab.display.quantities import bytes_text, count_text, seconds_text
+from kvlab.display.quantities import bytes_text, count_text, counted, seconds_text
 from kvlab.store.fold import Row, World
 
 FORK_OFFSET = 0.28
@@ -100,7 +100,7 @@ def graph_drawing(document: Mapping[str, Any]) -> Drawing:
     lines = [Line(edge["source"], edge["target"], "data", title=f"text of {edge['source']}") for edge in data_edges]
     for edge in state_edges:
         because = edge.get("recompute_because")
-        title = f"{edge['source']} → {edge['target']}: {count_text(edge['n_tokens'])} tokens of state"
+        title = f"{edge['source']} → {edge['target']}: {counted(edge['n_tokens'], 'token of state', 'tokens of state')}"
         lines.append(
             Line(
                 edge["source"],
@@ -195,7 +195,7 @@ def with_forks(drawing: Drawing) -> Drawing:
         if root.shape == "fork":
             continue
         name = f"{source}/fork"
-        title = f"{source} is continued {len(lines)} times; nothing is copied to fork"
+        title = f"{source} is continued {counted(len(lines), 'time')}; nothing is copied to fork"
         marks.append(Mark(name, root.lane, "fork", root.layer + FORK_OFFSET, title))
         trunks.append(Line(source, name, "state"))
     known = {mark.id for mark in marks}
@@ -216,7 +216,7 @@ def _states_drawing(world: World) -> Drawing:
             row["agent"] or row["name"] or state,
             shape_of(row["operator"]),
             layer[state],
-            f"{state} {row['name'] or ''}: {row['operator']}, {count_text(row['n_tokens'])} tokens, "
+            f"{state} {row['name'] or ''}: {row['operator']}, {counted(row['n_tokens'], 'token')}, "
             f"{bytes_text(row['nbytes'])}, {row['phase']}",
             hollow=row["phase"] == "evicted",
         )
@@ -235,7 +235,7 @@ def _states_drawing(world: World) -> Drawing:
 def _decided(line: Line, row: Row) -> Line:
     how = row["actual_how"] or row["chosen"]
     parts = [f"{row['source']} → {row['target']}: {how} on {row['actual_worker'] or row['worker']}"]
-    parts.append(f"{count_text(row['n_tokens'])} tokens, {bytes_text(row['nbytes'] or 0)} to move")
+    parts.append(f"{counted(row['n_tokens'], 'token')}, {bytes_text(row['nbytes'] or 0)} to move")
     parts.append(f"{seconds_text(row['predicted_seconds'])} predicted, {seconds_text(row['actual_seconds'])} measured")
     if row["reason"]:
         parts.append(row["reason"])
@@ -258,7 +258,7 @@ def _turn_caption(turn: Row | None) -> str:
 def _node_title(node: Mapping[str, Any]) -> str:
     if node["kind"] == "tool":
         return f"{node['id']}: calls {node['tool']}; the states that wait for it are idle"
-    title = f"{node['id']}: {node['kind']}, {count_text(node['known_tokens'])} tokens known"
+    title = f"{node['id']}: {node['kind']}, {counted(node['known_tokens'], 'token')} known"
     title += f", up to {count_text(node['max_new_tokens'])} new" if node.get("max_new_tokens") else ""
     if node.get("unless"):
         agent, said = node["unless"]

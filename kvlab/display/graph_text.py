@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvlab.display.look import SHAPES
-from kvlab.display.quantities import count_text, seconds_text
+from kvlab.display.quantities import count_text, counted, seconds_text
 
 if TYPE_CHECKING:
     from kvlab.compiler.graph import Graph, Node
@@ -37,7 +37,7 @@ def graph_text(graph: Graph) -> str:
         again = f"  recomputed: {lost[node.id]}" if node.id in lost else ""
         fed = f"+{count_text(node.known_tokens)}"
         if node.tool is not None:
-            fed = f"≤ {count_text(node.tool.max_tokens)} tokens, after {seconds_text(node.tool.pause_seconds)}"
+            fed = f"≤ {counted(node.tool.max_tokens, 'token')}, after {seconds_text(node.tool.pause_seconds)}"
         if node.sampling.max_new_tokens:
             fed += f", ≤ {count_text(node.sampling.max_new_tokens)} new"
         stop = f"  unless {node.unless.agent} says {node.unless.text!r}" if node.unless is not None else ""

@@ -40,7 +40,8 @@ def _rows(state: KVState) -> list[tuple[str, str]]:
 def state_text(state: KVState) -> str:
     """A state in one line."""
     rows = dict(_rows(state))
-    return f"<state {rows['state']}: {rows['tokens']} tokens, {rows['bytes']}, {rows['phase']}, on {rows['on']}>"
+    tokens = f"{rows['tokens']} token{'' if state.n_tokens == 1 else 's'}"
+    return f"<state {rows['state']}: {tokens}, {rows['bytes']}, {rows['phase']}, on {rows['on']}>"
 
 
 def state_html(state: KVState) -> str:

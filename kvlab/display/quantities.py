@@ -15,6 +15,11 @@ def count_text(n: int | None) -> str:
     return NONE if n is None else f"{n:,}".replace(",", THIN_SPACE)
 
 
+def counted(n: int | None, noun: str, many: str | None = None) -> str:
+    """``1 token``, ``1 024 tokens``; ``many`` is the plural where an s does not make it."""
+    return f"{count_text(n)} {noun if n == 1 else many or f'{noun}s'}"
+
+
 def seconds_text(seconds: float | None) -> str:
     """``8.0 ms``, ``39 ms``, ``0.12 s``, ``12.3 s``."""
     if seconds is None:

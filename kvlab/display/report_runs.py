@@ -90,8 +90,8 @@ class Told:
         workers = lab.get("workers")
         n_workers = len(workers) if isinstance(workers, list) else workers
         parts = [model.get("name"), config.get("dtype"), machine.get("processor")]
-        parts += [f"{machine['cores']} cores"] if machine.get("cores") else []
-        parts += [f"{n_workers} workers"] if n_workers else []
+        parts += [f"{machine['cores']} core{'' if machine['cores'] == 1 else 's'}"] if machine.get("cores") else []
+        parts += [f"{n_workers} worker{'' if n_workers == 1 else 's'}"] if n_workers else []
         parts += [f"same host: {lab['same_host']}"] if lab.get("same_host") else []
         if lab.get("link_rate_bits"):
             parts.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvlab.display.quantities import bytes_text, count_text, seconds_text
+from kvlab.display.quantities import bytes_text, count_text, counted, seconds_text
 from kvlab.store.events import Event, Kind
 
 SHORT_ID = 8
@@ -23,7 +23,7 @@ def _short(segment: str | None) -> str:
 
 def _state_created(e: Event) -> str:
     verb = e.detail.get("operator", "made")
-    return f"{e.agent or 'someone'}: {verb} made {e.state}, {count_text(e.n_tokens)} tokens"
+    return f"{e.agent or 'someone'}: {verb} made {e.state}, {counted(e.n_tokens, 'token')}"
 
 
 def _decision(e: Event) -> str:
@@ -39,13 +39,13 @@ def _decision_actual(e: Event) -> str:
 def _audit(e: Event) -> str:
     regret = e.detail.get("regret")
     told = "no regret is known" if regret is None else f"regret {regret:.0%}"
-    return f"{e.edge}: {len(e.detail.get('roads') or ())} roads measured, {told}"
+    return f"{e.edge}: {counted(len(e.detail.get('roads') or ()), 'road')} measured, {told}"
 
 
 def _turn(e: Event) -> str:
     d = e.detail
     return (
-        f"{e.agent} answered: {count_text(d.get('n_reused'))} tokens reused, "
+        f"{e.agent} answered: {counted(d.get('n_reused'), 'token')} reused, "
         f"{count_text(d.get('n_prefilled'))} prefilled, first token after {seconds_text(e.seconds)}"
     )
 
@@ -78,7 +78,7 @@ _SAY: dict[Kind, Callable[[Event], str]] = {
     ),
     Kind.STATE_CREATED: _state_created,
     Kind.STATE_PHASE: lambda e: f"{e.state} is {e.detail.get('then')}",
-    Kind.SEGMENT_CREATED: lambda e: f"segment {_short(e.segment)} made on {e.worker}, {count_text(e.n_tokens)} tokens",
+    Kind.SEGMENT_CREATED: lambda e: f"segment {_short(e.segment)} made on {e.worker}, {counted(e.n_tokens, 'token')}",
     Kind.SEGMENT_PLACED: lambda e: f"segment {_short(e.segment)} on {e.worker}: {e.detail.get('how')}",
     Kind.SEGMENT_DROPPED: lambda e: f"segment {_short(e.segment)} left {e.worker}, {bytes_text(e.nbytes)} freed",
     Kind.SEGMENT_SENT: lambda e: (
@@ -91,9 +91,9 @@ _SAY: dict[Kind, Callable[[Event], str]] = {
     Kind.DECISION_ACTUAL: _decision_actual,
     Kind.DECISION_AUDIT: _audit,
     Kind.PREFILL_CHUNK: lambda e: (
-        f"{e.agent}: {count_text(e.n_tokens)} of {count_text(e.detail.get('total'))} tokens prefilled"
+        f"{e.agent}: {count_text(e.n_tokens)} of {counted(e.detail.get('total'), 'token')} prefilled"
     ),
-    Kind.TOKENS: lambda e: f"{e.agent}: {count_text(e.n_tokens)} more token{'' if e.n_tokens == 1 else 's'}",
+    Kind.TOKENS: lambda e: f"{e.agent}: {counted(e.n_tokens, 'more token')}",
     Kind.TURN_FINISHED: _turn,
     Kind.MEMORY: lambda e: f"{e.worker} holds {bytes_text(e.nbytes)} of K/V",
     Kind.NOTE: _note,

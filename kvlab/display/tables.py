@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvlab.display.comparison import AgentFigures, Comparison, RunFigures, compare
 from kvlab.display.html import Html, decision_html, html_table, text
-from kvlab.display.quantities import NONE, bytes_text, count_text, ratio, ratio_text, seconds_text
+from kvlab.display.quantities import NONE, bytes_text, count_text, counted, ratio, ratio_text, seconds_text
 from kvlab.display.worlds import Shown
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def verdict(found: Comparison) -> str:
     if (prefill := found.prefill_ratio) is not None:
         said.append(f"{ratio_text(prefill)} fewer tokens prefilled" if prefill > 1 else "no fewer tokens prefilled")
     same = found.n_same_tokens
-    ending = f" {same[0]} of {same[1]} agents answered with the very same tokens." if same else ""
+    ending = f" {same[0]} of {counted(same[1], 'agent')} answered with the very same tokens." if same else ""
     return f"State against text: {', '.join(said)}.{ending}"
 
 

@@ -113,7 +113,8 @@ def _loss(lost: list[dict[str, Any]], made: Mapping[str, Making], worker: str) -
         return None
     holders = sorted({name for one in lost for name in made[one["recipe"]].workers})
     n_tokens = sum(one["n_tokens"] for one in lost)
-    return f"{n_tokens} tokens were lost with {' and '.join(holders) or 'a worker'} and made again for {worker}"
+    lost_tokens = "1 token was" if n_tokens == 1 else f"{n_tokens} tokens were"
+    return f"{lost_tokens} lost with {' and '.join(holders) or 'a worker'} and made again for {worker}"
 
 
 def _road(

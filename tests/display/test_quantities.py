@@ -1,6 +1,6 @@
 import pytest
 
-from kvlab.display.quantities import bytes_text, count_text, ratio, ratio_text, seconds_text
+from kvlab.display.quantities import bytes_text, count_text, counted, ratio, ratio_text, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,14 @@ def test_ratios_of_nothing_are_unknown() -> None:
         "12.3×",
         "1\u202f234.5×",
     ]
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    assert [counted(n, "token") for n in (0, 1, 2, 1024, None)] == [
+        "0 tokens",
+        "1 token",
+        "2 tokens",
+        "1\u202f024 tokens",
+        "– tokens",
+    ]
+    assert counted(2, "token of state", "tokens of state") == "2 tokens of state"

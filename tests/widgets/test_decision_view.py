@@ -122,7 +122,10 @@ def test_what_came_of_it_is_told(seen: Seen) -> None:
     seen.look("barred")
     assert "excluded because no room for 1 224 tokens in the KV budget of w1" in seen.text("decision")
     seen.shown.move(1)
-    assert seen.text("decision") == "no state was handed on yet"
+    assert seen.text("decision") == ""
+    assert seen.text("instead-decision").startswith("No state was handed on yet. The first time is at event ")
+    seen.page.locator('[data-kv="instead-decision"] button').click()
+    seen.page.wait_for_selector('[data-edge="paper→reader"]')
 
 
 @pytest.mark.browser
@@ -184,6 +187,47 @@ def test_a_slider_redraws_what_would_be_and_reset_brings_the_record_back(seen: S
     assert seen.text("decision") == before
     assert seen.evaluate("return view.dots.data.y[0]") == pytest.approx(recorded)
     assert slider.get_attribute("aria-valuetext") == "381.5 MiB/s, as recorded"
+
+
+@pytest.mark.browser
+def test_what_if_moves_no_row_of_the_table(seen: Seen) -> None:
+    top = "box => { const b = box.querySelector('tbody').getBoundingClientRect(); return [b.left, b.top] }"
+    for name in ("moved", "short", "halved", "forced", "audited", "reader"):
+        seen.look(name)
+        before = seen.page.locator('[data-kv="decision"]').evaluate(top)
+        for knob, step in (("prefill", -50), ("queue", 50), ("prefill", 50)):
+            seen.turn(knob, step)
+            assert seen.text("what-if")
+            assert seen.page.locator('[data-kv="decision"]').evaluate(top) == before, (name, knob)
+            assert seen.page.locator('[data-kv="decision"]').evaluate("box => box.scrollHeight <= box.clientHeight + 1")
+
+
+@pytest.mark.browser
+def test_a_slider_says_whose_queue_it_turns_and_every_step_of_it_changes_something(seen: Seen) -> None:
+    texts = """label => { const input = label.querySelector("input"), output = label.querySelector("output"), told = [];
+      for (let step = +input.min; step <= +input.max; step++) {
+        input.value = step; input.dispatchEvent(new Event("input", { bubbles: true }));
+        told.push([input.getAttribute("aria-valuetext"), output.scrollWidth <= output.clientWidth]);
+      }
+      return told }"""
+    for name, worker, recorded in (("moved", "w1", 0.0), ("reader", "w0", 0.0), ("halved", "w1", 0.0)):
+        seen.look(name)
+        label = seen.page.locator('label:has([data-kv="if-queue"])')
+        assert label.locator("span").inner_text() == f"queue, {worker}"
+        assert label.locator("input").get_attribute("min") == "0", "0 s cannot become less"
+        assert seen.text("is-queue") == seconds_text(recorded)
+        for knob in seen.page.locator(".knobs label").all():
+            told = knob.evaluate(texts)
+            assert all(fits for _, fits in told), knob.inner_text()
+            assert len({text for text, _ in told}) > 0.7 * len(told)
+
+
+@pytest.mark.browser
+def test_no_line_ends_inside_a_name_or_before_a_unit(seen: Seen) -> None:
+    for name in ("moved", "halved", "broken", "barred"):
+        seen.look(name)
+        lines = """box => [...box.querySelectorAll(".whole")].map(one => one.getClientRects().length)"""
+        assert set(seen.page.locator('[data-kv="decision"]').evaluate(lines)) == {1}
 
 
 @pytest.mark.browser

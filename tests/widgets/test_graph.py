@@ -216,14 +216,17 @@ def test_the_strip_counts_all_states_and_a_click_moves_the_window(shown: Any) ->
 
 
 def _begun(run: Any) -> dict[str, float]:
-    """When each state was begun: when its edge was decided, else when it was made."""
-    began, seconds, latest = {}, run.at(1).run["started_ns"], 0.0
+    """When each state was begun: when its edge was decided, else with the work that made it."""
+    began, works, seconds, latest = {}, {}, run.at(1).run["started_ns"], 0.0
     for _, event in events_of(run.events):
         latest = max(latest, (event.time_ns - seconds) / 1e9)
         if event.kind is Kind.DECISION:
             began.setdefault(event.detail["target"], latest)
+        if event.kind is Kind.ACTION_STARTED:
+            works |= dict.fromkeys(str(event.agent).split(", "), latest)
         if event.kind is Kind.STATE_CREATED:
-            began.setdefault(event.state, began.get(event.agent, latest))
+            work = works.get(event.detail["name"], works.get(event.agent, latest))
+            began.setdefault(event.state, began.get(event.agent, work))
     return began
 
 
@@ -242,7 +245,8 @@ def test_x_is_layer_or_time_and_both_only_grow(name: str, shown: Any, runs: Any)
     of_state = of_graph(view, "Object.fromEntries(s.nodes.u.map((u, i) => [s.nodes.id[i], u]))")
     assert of_state == pytest.approx({state: began[state] for state in of_state}, rel=1e-5)
     assert of_graph(view, "g.inside(root.kvlab.newest)")
-    assert of_graph(view, "s.edges.u0.every((u, i) => u <= s.edges.u1[i])")
+    for table in ("edges", "data"):  # from one state to a later one: nothing is handed back in time
+        assert of_graph(view, f"s.{table}.u0.every((u, i) => u < s.{table}.u1[i])")
     press(view, "layer")
     assert of_graph(view, "s.nodes.u") == nodes["x"]
     assert view.errors == []
@@ -383,7 +387,8 @@ def test_chains_are_one_mark_each_until_they_are_opened(shown: Any, runs: Any) -
     assert {(u[chain[0]], nodes["y"][chain[0]]): len(chain) for chain in chains} == {
         place: n for place, n in folded.items() if n > 1
     }
-    assert of_graph(view, "s.edges.u0.every((u, i) => u <= s.edges.u1[i])")
+    for table in ("edges", "data"):  # from one state to a later one: nothing is handed back in time
+        assert of_graph(view, f"s.{table}.u0.every((u, i) => u < s.{table}.u1[i])")
     counts = of_graph(view, "g.counts.data.x.map((x, i) => [x, g.counts.data.y[i], g.counts.data.text[i]])")
     assert counts
     assert all(text == f"×{folded[x, y]}" for x, y, text in counts)
@@ -473,10 +478,14 @@ CUT = """[g.head, g.key].flatMap(div => {
 def test_head_and_legend_are_not_clipped_in_a_cell(name: str, shown: Any) -> None:
     view = shown(name)
     words = of_graph(view, "g.client.at(g.key).innerText")
-    for shape in ("materialize", "fork", "resume", "merge", "evicted"):
-        assert shape in words
-    if name == "many":
-        assert all(how in words for how in ("in place", "transfer", "recompute", "hybrid"))
+    wanted = {
+        "one": {"materialize"},
+        "demo": {"materialize", "resume", "planned", "text", "in place"},
+        "many": {"materialize", "fork", "resume", "merge", "evicted", "in place", "transfer", "recompute", "hybrid"},
+    }[name]
+    assert wanted <= set(words.splitlines())
+    if name == "one":
+        assert set(words.splitlines()) == wanted, "what the run does not have needs no key"
     assert of_graph(view, CUT) == []
 
 
@@ -493,6 +502,17 @@ def test_a_small_run_is_shown_whole_without_what_only_many_need(name: str, shown
     press(view, "time")
     assert of_graph(view, f"{DRAWN}.length") == of_graph(view, "s.nodes.u.length")
     assert view.errors == []
+
+
+def test_what_is_planned_is_small_and_full_and_what_was_evicted_large_and_hollow(shown: Any) -> None:
+    view = shown("demo")
+    glyphs = """(name => { const [one] = g.layers.filter(l => l.table === name), model = one.base;
+      const glyph = g.figure.renderers.find(r => r.view?.filter === model).glyph;
+      return [glyph.size.value, glyph.line_color.value ?? glyph.line_color.field ?? null] })"""
+    planned, drawn = of_graph(view, f"{glyphs}('plan')"), of_graph(view, f"{glyphs}('marks')")
+    assert planned[0] < 0.7 * drawn[0]
+    assert planned[1] is None
+    assert drawn[1] == "fill"
 
 
 def test_more_lanes_than_fit_are_named_and_follow_the_cursor(shown: Any, runs: Any) -> None:

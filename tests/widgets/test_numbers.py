@@ -16,7 +16,7 @@ from kvlab_widgets.export import write_page
 import kvlab
 from kvlab.display.decision_quality import decision_quality
 from kvlab.display.drawing import actual_terms_of, alternatives_of
-from kvlab.display.inequality import FORMULA, inequalities
+from kvlab.display.inequality import inequalities, inequality_formula
 from kvlab.display.quantities import NONE, bytes_text, count_text, seconds_text
 from kvlab.display.sentences import sentence
 from kvlab.store.events import Event, Kind
@@ -218,7 +218,7 @@ class Moments:
 
     def inequality(self) -> str | None:
         told = inequalities(self.decided) if self.decided else []
-        return "\n".join([FORMULA, *told]) if told else None
+        return "\n".join([inequality_formula(self.decided), *told]) if self.decided and told else None
 
     def quality_told(self) -> dict[str, str]:
         return decision_quality(self.world).lines

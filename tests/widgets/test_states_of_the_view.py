@@ -38,10 +38,101 @@ def test_a_run_without_events_says_where_others_are(page: bool, shown_as: Any) -
     shown = shown_as([], page=page)
     assert shown.text("notice").startswith("This run has no events.")
     assert "kvlab runs ls" in shown.text("notice")
-    assert shown.text("decision") == "no state was handed on yet"
+    assert shown.text("instead-decision") == "This run handed no state on."
     for key in ("ArrowRight", "ArrowLeft", "Home", "End", " ", "]"):
         shown.root.press(key)
     assert shown.errors == []
+
+
+SEEN = """root => { const c = root.kvlab, found = {};
+  for (const view of c.views) for (const model of view.body) {
+    const element = c.view(model)?.el;
+    if (model.type === "Figure" && element.getBoundingClientRect().width)
+      (found[view.name] ??= []).push(getComputedStyle(element).visibility);
+  }
+  return found }"""
+"""By view, which of its figures are to be seen."""
+
+
+@pytest.mark.parametrize("flow", ["none", "state", "text"])
+def test_a_view_of_nothing_has_a_sentence_and_no_axes(flow: str, shown_as: Any, review: Any) -> None:
+    shown = shown_as(review.review_events(flow) if flow != "none" else [])
+    shown.move(0)
+    views = ("graph", "timeline", "decision", "memory", "lineage", "quality")
+    assert {name: set(seen) for name, seen in shown.root.evaluate(SEEN).items()} == {name: {"hidden"} for name in views}
+    for view in views:
+        assert shown.text(f"instead-{view}").endswith(".")
+    if flow == "none":
+        return
+    shown.page.locator('[data-kv="instead-timeline"] button').click()
+    shown.page.locator('[data-kv="instead-timeline"]').wait_for(state="hidden")
+    shown.move(shown.root.evaluate("root => root.kvlab.store.n"))
+    seen = shown.root.evaluate(SEEN)
+    assert set(seen["graph"] + seen["timeline"]) == {"visible"}
+    if flow == "text":
+        assert "In textflow" in shown.text("instead-decision")
+    else:
+        assert set(seen["memory"] + seen["quality"] + seen["lineage"]) == {"visible"}
+    # A table stands for the sentence, too, and gives way to it again.
+    shown.move(0)
+    button = shown.page.locator('[data-kv="table-memory"]')
+    for hidden in (True, False):
+        button.click()
+        shown.drawn(0)
+        assert shown.page.locator('[data-kv="instead-memory"]').is_hidden() is hidden
+
+
+def test_what_comes_after_the_cursor_is_shown_in_no_view_of_time(shown_as: Any, review: Any) -> None:
+    shown = shown_as(review.review_events("state"))
+    n = shown.root.evaluate("root => root.kvlab.store.n")
+    for k in (n // 3, n // 2, n):
+        shown.move(k)
+        told = shown.root.evaluate(
+            """root => { const of = name => root.kvlab.views.find(view => view.name === name);
+              const axis = ({ x_range: x }) => [x.start, x.end];
+              const m = of("memory"), t = of("timeline");
+              return [m.veil.left, m.cursor.location, t.cursor.location, axis(m.total), axis(t.figure)] }"""
+        )
+        assert told[0] == told[1] == told[2]
+        assert told[3] == told[4], "one axis of time"
+
+
+@pytest.mark.parametrize("height", [800, 1080])
+@pytest.mark.parametrize("status", ["done", "failed"])
+def test_a_notice_pushes_nothing_off_and_the_lower_row_begins_in_the_window(
+    height: int, status: str, shown_as: Any, review: Any
+) -> None:
+    events = review.review_events("state")
+    last = events[-1]
+    events[-1] = Event(last.kind, last.time_ns, last.source, last.source_seq, detail={"status": status, "error": "x"})
+    shown = shown_as(events, viewport={"width": 1280 if height == 800 else 1920, "height": height})
+    assert shown.page.locator('[data-kv="notice"]').count() == (status == "failed")
+    shown.page.wait_for_timeout(300)
+    tops = shown.root.evaluate(
+        """root => { const c = root.kvlab, head = name => c.views.find(view => view.name === name).head;
+          const top = name => c.view(head(name)).el.getBoundingClientRect().top;
+          return [top("lineage"), top("quality"), top("events"), root.getBoundingClientRect().bottom] }"""
+    )
+    assert len(set(tops[:3])) == 1
+    if height == 800:
+        rows = 3 if status == "done" else 1
+        assert tops[0] + 24 + rows * 18 <= height, "headings and first rows"
+    else:
+        assert tops[3] <= height + 1, "all of it"
+
+
+def test_in_a_cell_a_notice_takes_its_room_from_the_charts(shown_as: Any, review: Any) -> None:
+    events = review.review_events("state")
+    heights = []
+    for status in ("done", "failed"):
+        last = events[-1]
+        events[-1] = Event(
+            last.kind, last.time_ns, last.source, last.source_seq, detail={"status": status, "error": "x"}
+        )
+        shown = shown_as(events, page=False, viewport={"width": 1130, "height": 670})
+        shown.page.wait_for_timeout(300)
+        heights.append(shown.root.evaluate("root => root.getBoundingClientRect().height"))
+    assert heights[1] == pytest.approx(heights[0], abs=1)
 
 
 def test_before_the_first_event_it_waits_and_then_is_lost(shown_as: Any) -> None:

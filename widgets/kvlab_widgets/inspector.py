@@ -29,12 +29,19 @@ CAP = 450
 SIDE = {"cell": 388, "page": 560}
 """Width of the right column in px."""
 
+GIVES: dict[str, tuple[dict[tuple[str, str], int], ...]] = {
+    "page": (
+        {("graph", "figure"): 60, ("timeline", "figure"): 20},
+        {("decision", "figure"): 60, ("memory", "bars"): 20, ("memory", "total"): 24},
+    ),
+    "cell": ({}, {("decision", "figure"): 14, ("memory", "bars"): 10, ("memory", "total"): 8}),
+}
+"""Columns of (view, its chart) → how many px the chart can give where there is not enough room, and stay readable."""
+
 _FOLDER = Path(__file__).parent
 _MODULES = (
-    *(
-        f"client/{name}.mjs"
-        for name in ("format", "columns", "layer", "store", "panel", "roads", "notice", "transport", "channel")
-    ),
+    *(f"client/{name}.mjs" for name in ("format", "columns", "layer", "store", "panel", "roads")),
+    *(f"client/{name}.mjs" for name in ("notice", "room", "transport", "channel")),
     *(f"views/{name}.mjs" for name in ("places", "finding", "groups", "overview", "above", "pages")),
     *(f"views/{name}.mjs" for name in ("graph", "timeline", "decision", "lineage", "memory", "quality", "events")),
     "client/client.mjs",
@@ -94,6 +101,7 @@ class Inspector:
         told = {
             "root": self.root, "bar": bar, "notice": notice, "tabs": tabs, "tabbar": tabbar,
             "channel": channel.told if channel is not None else None,
+            "room": _room(panels, GIVES["page" if page else "cell"]),
             "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
             "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
             "tokens": _themes(), "meta": {
@@ -134,6 +142,11 @@ def _start_with(figure: Any, boot: Any) -> None:
     code = "setTimeout(() => boot.execute(source), 0); return null"
     view = CDSView(filter=CustomJSFilter(args={"boot": boot}, code=code))
     figure.scatter("x", "y", source=ColumnDataSource({"x": [-99], "y": [-99]}), view=view)
+
+
+def _room(panels: list[Panel], gives: tuple[dict[tuple[str, str], int], ...]) -> list[list[list[Any]]]:
+    parts = {panel.name: panel.parts for panel in panels}
+    return [[[parts[view][chart], px] for (view, chart), px in column.items()] for column in gives]
 
 
 def _row(*columns: Any, **layout: Any) -> Any:

@@ -17,7 +17,7 @@ from kvlab.cost.roads import roads_for
 from kvlab.cost.seen import world_of
 from kvlab.display.decision_quality import lost_edges, miss_of, reused_tokens
 from kvlab.display.drawing import alternatives_of
-from kvlab.display.inequality import FORMULA, inequalities
+from kvlab.display.inequality import inequalities, inequality_formula
 from kvlab.display.look import DASHES, shape_of
 from kvlab.display.sentences import sentence
 from kvlab.state.lifecycle import Phase
@@ -287,7 +287,7 @@ class RunRows:
             tokens=row["n_tokens"] or 0, chosen=_code(row["chosen"]), worker=self._number("workers", row["worker"]),
             reason=row["reason"] or "", policy=row["policy"] or "", predicted=row["predicted_seconds"],
             bytes=row["nbytes"] or 0, alternatives=self._alternatives(event.detail.get("seen"), alternatives_of(row)),
-            inequality=f"{FORMULA}\n{told[0]}" if told else "", seen=_seen(event),
+            inequality=f"{inequality_formula(row)}\n{told[0]}" if told else "", seen=_seen(event),
         )  # fmt: skip
         self._decision_rows[str(event.edge)], self._edge_to[target] = decision, str(event.edge)
         if event.action is not None:

@@ -12,6 +12,7 @@ class Client {
     this.found = new Map();
     this.bar = new Transport(this, told.bar);
     this.notice = new Notice(this, told.notice);
+    this.room = new Room(this, told.room);
     this.kinds = new Map(told.meta.kinds.map((kind, i) => [kind, i]));
     const kinds = (...names) => new Set(names.map(name => this.kinds.get(name)));
     this.units = { operation: kinds("action.started", "action.finished", "action.failed", "action.skipped"), turn: kinds("turn.finished"), decision: kinds("decision") };
@@ -37,6 +38,9 @@ class Client {
   }
   get running() { return this.told.meta.live && !this.ended && ["running", "empty"].includes(this.store.run.status ?? "empty"); }
 
+  // Where axes of time end. They show the whole run, what is drawn on them only what was until the cursor.
+  get lasts() { const end = this.store.duration; return this.running ? round125(Math.max(end, 1)) : end * 1.02 || 1; }
+
   async mount() {
     for (let i = 0; i < 400 && !(this.at(this.told.bar) && this.view(this.told.root) && this.frame(this.told.views.graph.figure)?.bbox.width > 1); i++)
       await new Promise(done => setTimeout(done, 20));
@@ -46,6 +50,7 @@ class Client {
     this.wearTheme();
     this.bar.mount();
     for (const view of this.views) view.mount();
+    this.room.mount();
     this.tabs();
     this.keys();
     this.fields();

@@ -1,7 +1,12 @@
 // Numbers and words as people read them; the same rules as kvlab/display/quantities.py.
 const THIN = "\u202f";
 const escaped = text => String(text ?? "").replace(/[&<>"']/g, c => `&#${c.charCodeAt(0)};`);
+// A text as markup in which no line ends inside a name such as worker-0, or between a number and its unit.
+const KEPT = /[\w.:/]+(?:-[\w.:/]+)+|\d[\d.\u202f]* (?:ms|s|%|B|[KMG]iB)(?:\/s)?(?!\w)/g;
+const unbroken = text => escaped(text).replace(KEPT, kept => `<span class="whole">${kept}</span>`);
 const count = n => n == null ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN);
+// "1 token", "1 024 tokens"; `many` is the plural where an s does not make it.
+const counted = (n, noun, many = `${noun}s`) => `${count(n)} ${n === 1 ? noun : many}`;
 // As Python rounds: an exact half goes to the even neighbour. Only multiples of a power of a half can be exact halves; of
 // the others toFixed knows every digit, which a product would lose.
 const fixed = (x, digits) => {

@@ -25,6 +25,7 @@ class Notice {
     if (key === this.shown) return;
     this.shown = key;
     this.place.visible = told != null;
+    this.client.room.take(told ? this.place.height : 0);
     this.client.root.dataset.kvNotice = told ? told[1] : "";
     // A Div that was hidden has its elements only after it is laid out.
     if (told) requestAnimationFrame(() => this.put(told));

@@ -25,7 +25,7 @@ class Store {
       this[name] = data;
     }
     this.children = new Map(); this.nodeOf = new Map(); this.decisionTo = new Map(); this.actualOf = new Map();
-    this.auditOf = new Map(); this.spanOf = new Map(); this.phaseOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();
+    this.auditOf = new Map(); this.spanOf = new Map(); this.startOf = new Map(); this.phaseOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();
     if (this.places) this.places.again(); else this.places = new Places(this);
   }
   // Take a batch in. Returns false if something before it is missing.
@@ -43,6 +43,11 @@ class Store {
     return true;
   }
   alive(name, k) { return upper(this[name].born, k); }
+  // Seconds until the last that is known. Clocks of workers differ: what came last may have ended before.
+  get duration() {
+    const { spans, starts } = this;
+    return Math.max(this.time(this.n), ...spans.t1.slice(-64), ...starts.t0.slice(-64).map(t => t * 1.02));
+  }
   time(k) { return k > 0 ? this.events.clock[k - 1] : 0; }
 
   // What follows from the rows and is not sent: looks, and where to find what. Places come from `places`.
@@ -71,6 +76,9 @@ class Store {
     }
   }
   derive_audits(d, start) { for (let i = start; i < d.born.length; i++) this.auditOf.set(d.decision[i], i); }
+  derive_starts(d, start) {
+    for (let i = start; i < d.born.length; i++) for (const agent of d.agent[i].split(", ")) (this.startOf.get(agent) ?? this.startOf.set(agent, []).get(agent)).push(i);
+  }
   derive_spans(d, start) { for (let i = start; i < d.born.length; i++) { d.row.push(-d.worker[i]); if (!this.spanOf.has(d.start[i])) this.spanOf.set(d.start[i], i); } }
   derive_phases(d, start) { this.group(this.phaseOf, d.node, start); }
   derive_decodes(d, start) { for (let i = start; i < d.born.length; i++) d.row.push(-d.worker[i]); }
@@ -94,6 +102,8 @@ class Store {
   }
   // The last decision up to k about an edge to this state, -1 if there is none: a state can be decided about more than once.
   decisionOf(node, k = this.n) { return this.latest("decisions", this.decisionTo.get(this.nodes.name[node]) ?? this.decisionTo.get(this.nodes.id[node]), k); }
+  // When the work of the agent `name` began that was its last at k; null if it did none.
+  began(name, k) { const row = this.latest("starts", this.startOf.get(name), k); return row < 0 ? null : this.time(this.starts.born[row]); }
   born(name, row, k) { return row != null && row >= 0 && this[name].born[row] <= k; }
   // Workers that hold all segments of a state at k.
   holders(node, k) {

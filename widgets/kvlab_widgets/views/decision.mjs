@@ -1,8 +1,10 @@
 const CARRY = ["in place", "map", "transfer", "restore"], POINTS = 41, OCTAVES = 5, FAR = 10, FAR_OFF = 0.5; // an error from which on the reader is told where it lies
 const TERMS = ["queue", "link queue", "transfer", "prefill", "resume", "decode", "overhead", "overlap"]; // as in reports; others after them
+const WORDY = { page: 52, cell: 68 }; // px: room for the sentences above the table, three lines of a page and four of a cell
 const SHADE = { queue: 0.25, "link queue": 0.25, overhead: 0.45, resume: 0.7 };
 // Sliders stand in the middle as recorded: rates are halved or doubled every 10 steps, seconds go to 0 or up by a square.
-const HALF = 50, MOST = { latency: 1, queue: 10 };
+// Seconds that are 0 as recorded have nowhere to go but up: their slider stands at its left end.
+const RATES = ["bandwidth", "prefill"], HALF = 50, MOST = { latency: 1, queue: 10 };
 const rateAt = step => 2 ** (step / 10), secondsAt = (step, base, most) => step <= 0 ? base * (1 + step / HALF) : base + most * (step / HALF) ** 2;
 const rateText = rate => Number.isFinite(rate) ? `${bytes(rate)}/s` : "no limit";
 
@@ -10,6 +12,10 @@ class DecisionView extends Panel {
   constructor(client, parts) { super(client, parts); this.axis = "tokens"; }
   get legend() { return `<span data-kv="edge"></span>`; }
   mount() { super.mount(); this.row = this.at = undefined; }
+  get never() {
+    const text = this.store.run.flow === "text" ? "In textflow no state is handed on: every agent is sent its text, and prefills it." : "This run handed no state on.";
+    return this.yet("No state was handed on", this.store.decisions.born[0], text);
+  }
   // As recorded; those that follow from what was seen are not told.
   get alternatives() {
     const d = this.store.decisions, row = this.row, told = d.alternatives[row].map(([how, worker, took, terms, nbytes, missing, excluded]) =>
@@ -27,7 +33,7 @@ class DecisionView extends Panel {
     this.at = at;
     Object.assign(this, { actual, audit });
     const d = this.store.decisions, name = this.client.at(this.head)?.querySelector("[data-kv=edge]");
-    if (name) name.textContent = row < 0 ? "" : `${d.source[row]} → ${d.target[row]}, ${count(d.tokens[row])} tokens`;
+    if (name) name.textContent = row < 0 ? "" : `${d.source[row]} → ${d.target[row]}, ${counted(d.tokens[row], "token")}`;
     this.drawKnobs();
     this.draw();
   }
@@ -35,6 +41,7 @@ class DecisionView extends Panel {
   read() {
     const d = this.store.decisions;
     this.turned = null;
+    this.wordy = WORDY[this.client.told.meta.page ? "page" : "cell"];
     this.world = this.place = null;
     this.recorded = this.row < 0 ? [] : this.alternatives;
     this.chosen = this.recorded.find(a => a.chosen);
@@ -56,8 +63,8 @@ class DecisionView extends Panel {
     return all;
   }
   draw() {
-    if (this.row < 0) this.client.put(this.rows, `<div class="empty" data-kv="decision">no state was handed on yet</div>`);
-    else this.drawRows(this.shown);
+    this.instead(this.row < 0 ? this.never : "");
+    if (this.row < 0) this.client.put(this.rows, ""); else this.drawRows(this.shown);
     this.drawChart();
   }
 
@@ -66,7 +73,7 @@ class DecisionView extends Panel {
     return { "in place": `using it on ${worker}`, map: `mapping it on ${worker}`, transfer: `sending ${bytes(nbytes)} to ${worker}`,
       restore: `reading ${bytes(nbytes)} back from disk on ${worker}`,
       hybrid: `sending ${bytes(nbytes)} to ${worker} while the front is prefilled`,
-      recompute: `prefilling ${missing ? `${count(missing)} tokens` : "it"} again on ${worker}` }[how] ?? `${how} on ${worker}`;
+      recompute: `prefilling ${missing ? counted(missing, "token") : "it"} again on ${worker}` }[how] ?? `${how} on ${worker}`;
   }
   // The road that the chosen one is measured by: the best of those that do the other thing.
   rival(all, chosen) {
@@ -87,12 +94,13 @@ class DecisionView extends Panel {
     const d = this.store.decisions, chosen = all.find(a => a.chosen), policy = d.policy[this.row];
     if (this.turned) {
       const same = this.chosen && chosen.how === this.chosen.how && chosen.worker === this.chosen.worker;
-      return `<p class="why" data-kv="what-if"><b class="tag">what if</b> ${this.key(chosen.how)}<b>${escaped(chosen.how)} on ${escaped(chosen.worker)}</b> would ${same ? "still " : ""}be chosen: ${
-        escaped(this.phrase(chosen))} would take ${seconds(chosen.took)}${this.rival(all, chosen) ? `, ${escaped(this.phrase(this.rival(all, chosen)))} ${seconds(this.rival(all, chosen).took)}` : ""}.</p>
-        <p class="muted">Recorded: ${escaped(this.client.how(d.chosen[this.row]))} on ${escaped(this.store.workers[d.worker[this.row]])}, ${seconds(d.predicted[this.row])}. <button type="button" class="link" data-kv="reset">reset</button></p>`;
+      const rival = this.rival(all, chosen), [chose, other] = [chosen, rival].map(one => one && `${one.how} on ${one.worker}`);
+      return `<p class="why" data-kv="what-if"><b class="tag">what if</b> ${this.key(chosen.how)}<b>${unbroken(chose)}</b> would ${same ? "still " : ""}be chosen: it would take ${
+        unbroken(seconds(chosen.took))}${rival ? unbroken(`, ${other} ${seconds(rival.took)}`) : ""}.</p>
+        <p class="muted">${unbroken(`Recorded: ${this.client.how(d.chosen[this.row])} on ${this.store.workers[d.worker[this.row]]}, ${seconds(d.predicted[this.row])}.`)} <button type="button" class="link" data-kv="reset">reset</button></p>`;
     }
     const forced = policy && policy !== "cheapest" ? `${policy === "forced" ? "Forced by hand" : `By policy ${policy}`}. ` : "";
-    return `<p class="why" data-kv="why" title="${escaped(d.reason[this.row])}">${escaped(forced)}${chosen ? escaped(this.why(all, chosen)) : escaped(d.reason[this.row])}</p>${this.after()}`;
+    return `<p class="why" data-kv="why" title="${escaped(d.reason[this.row])}">${unbroken(forced)}${unbroken(chosen ? this.why(all, chosen) : d.reason[this.row])}</p>${this.after()}`;
   }
   // What came of it: as planned or not, how well predicted, and whether another road was faster.
   after() {
@@ -103,7 +111,7 @@ class DecisionView extends Panel {
       : `Planned ${this.chosen?.how ?? "otherwise"}, did ${this.client.how(a.how[i])} in ${seconds(a.seconds[i])}${a.because[i] ? `, because ${a.because[i].replace(/^planned [^:]*: /, "")}` : ""}.`;
     const regret = this.audit < 0 ? null : audits.regret[this.audit], best = this.best;
     const told = regret == null ? "" : ` Audited: ${regret > 0 && best ? `${best[0]} on ${best[1]} is faster, regret ${share(regret)}` : "no road is faster"}.`;
-    return `<p class="${a.kept[i] && !(Math.abs(off) >= FAR_OFF) ? "muted" : "warn"}" data-kv="actual">${escaped(took)}${escaped(told)}</p>`;
+    return `<p class="${a.kept[i] && !(Math.abs(off) >= FAR_OFF) ? "muted" : "warn"}" data-kv="actual">${unbroken(took)}${unbroken(told)}</p>`;
   }
   // Where a prediction is far off: the term that took so much longer, or less, than predicted.
   culprit(i) {
@@ -130,7 +138,7 @@ class DecisionView extends Panel {
     const { meta } = this.client.told, i = this.actual, a = this.store.actuals, wide = meta.page, audited = !this.turned && this.audit >= 0, bars = wide || !audited; // a cell has no room for bars beside audited seconds
     const did = !this.turned && i >= 0, slowest = Math.max(...all.map(one => one.excluded ? 0 : one.took ?? 0), did ? a.seconds[i] ?? 0 : 0);
     const line = (one, name, took, extra = "") => `<tr ${extra} title="${escaped(one.excluded ?? this.sum(one.terms))}"><th scope="row">${this.key(one.how)}${name}<td>${escaped(one.worker)}${
-      one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${escaped(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
+      one.excluded ? `<td colspan="${audited ? 7 : 6}" class="because">excluded because ${unbroken(one.excluded)}` : `<td class="n">${one.missing == null ? "" : one.missing ? count(one.missing) : "none"}<td class="n">${one.nbytes ? bytes(one.nbytes) : ""}${
         wide ? `<td>${escaped((one.from ?? []).join(", "))}` : ""}<td class="n">${one.terms.queue ? seconds(one.terms.queue) : ""}<td class="n">${took}${
         audited ? `<td class="n">${one.did ? "" : seconds(this.roads.find(([how, worker]) => how === one.how && worker === one.worker)?.[2])}` : ""}${bars ? `<td>${this.bar(one, slowest)}` : ""}`}</tr>`;
     const ranked = this.ranked(all), rows = this.most(ranked, most).map(one => line(one, `${escaped(one.how)}${one.chosen ? ' <b aria-label="chosen">✓</b>' : ""}`, seconds(one.took), `class="${one.chosen ? "on" : ""}${one.excluded ? "off" : ""}"`));
@@ -138,12 +146,14 @@ class DecisionView extends Panel {
       const one = { how: this.client.how(a.how[i]), worker: this.store.workers[a.worker[i]], took: a.seconds[i], terms: a.terms[i], nbytes: a.bytes[i], did: true };
       rows.push(line(one, "<b>measured</b>", `<b>${seconds(one.took)}</b>`, `class="did"`));
     }
-    const more = all.length > most ? `<span title="${all.length - most} more are in the table">+ ${all.length - most}</span>` : "", told = wide && !this.turned ? this.formula() : "";
-    this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}">${this.words(all)}
+    const more = all.length > most ? `<span title="${all.length - most} more ${all.length - most === 1 ? "is" : "are"} in the table">+ ${all.length - most}</span>` : "", told = wide && !this.turned ? this.formula() : "";
+    this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}"><div class="words" style="min-height:${this.wordy}px">${this.words(all)}</div>
       <table><thead><tr><th scope="col">${this.turned ? "would be" : "alternative"}<th scope="col">on<th scope="col" class="n">lacks<th scope="col" class="n">moves${wide ? '<th scope="col">from' : ""}<th scope="col" class="n">queue<th scope="col" class="n">${
         this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}${bars ? `<th scope="col">${more}` : ""}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
     // Where the sentences take more lines, rows give way: they are in the table, too.
     const box = this.client.at(this.rows)?.querySelector("[data-kv=decision]");
+    // What-if says it in fewer words: the table below stays where it is.
+    if (!this.turned) this.wordy = Math.max(this.wordy, box?.querySelector(".words").offsetHeight ?? 0);
     if (box && most > 2 && box.scrollHeight > box.clientHeight + 1) return this.drawRows(all, most - 1);
     const reset = this.client.at(this.rows)?.querySelector("[data-kv=reset]");
     if (reset) reset.onclick = () => this.reset();
@@ -159,27 +169,28 @@ class DecisionView extends Panel {
   formula() {
     const s = this.store, measured = this.audit >= 0 ? s.audits.inequality[this.audit] : this.actual >= 0 ? s.actuals.inequality[this.actual] : "";
     const told = [s.decisions.inequality[this.row], measured].filter(Boolean).join("\n");
-    return told ? `<pre data-kv="inequality" title="${escaped(told)}">${escaped(told)}</pre>` : "";
+    return told ? `<pre data-kv="inequality" title="${escaped(told)}">${unbroken(told)}</pre>` : "";
   }
 
   // -- what if
-  // The four numbers that can be turned, as recorded: name, words, where its slider's step leads, and how that is told.
+  // The four numbers that can be turned, as recorded: name, words, where its slider's step leads, how that is told, and for
+  // seconds how many they are.
   get knobs() {
     const { world, place } = this, link = place?.from[0] && world.links[`${place.from[0]}→${place.worker}`], on = this.chosen?.worker;
     const queue = world.workers.find(worker => worker.name === on)?.queue ?? 0, n = place?.missing || this.store.decisions.tokens[this.row];
     const perSecond = n / prefillSeconds(world.cost.prefill, n, 0, world.workers.find(worker => worker.name === on)?.threads);
     return [
       link && ["bandwidth", "bandwidth", step => ({ bandwidth: rateAt(step) }), step => rateText(link.rate * rateAt(step))],
-      link && ["latency", "latency", step => ({ latency: secondsAt(step, link.t0, MOST.latency) - link.t0 }), step => seconds(secondsAt(step, link.t0, MOST.latency))],
-      on && ["queue", "queue", step => ({ queue: secondsAt(step, queue, MOST.queue), on }), step => seconds(secondsAt(step, queue, MOST.queue))],
+      link && ["latency", "latency", step => ({ latency: secondsAt(step, link.t0, MOST.latency) - link.t0 }), step => seconds(secondsAt(step, link.t0, MOST.latency)), link.t0],
+      on && ["queue", `queue, ${on}`, step => ({ queue: secondsAt(step, queue, MOST.queue), on }), step => seconds(secondsAt(step, queue, MOST.queue)), queue],
       Number.isFinite(perSecond) && ["prefill", "prefill", step => ({ prefill: rateAt(step) }), step => `${count(perSecond * rateAt(step))} tok/s`],
     ].filter(Boolean);
   }
   drawKnobs() {
     const knobs = this.world ? this.knobs : [];
     const axes = ["tokens", "bandwidth"].map(axis => `<button type="button" data-kv="axis-${axis}">${axis}</button>`).join("");
-    this.client.put(this.sliders, this.row < 0 ? "" : `<div class="knobs" role="group" aria-label="What if" data-of="${this.row}">${knobs.map(([name, label, , says]) =>
-      `<label><span>${escaped(label)}</span><input type="range" min="${-HALF}" max="${HALF}" step="1" value="0" data-kv="if-${name}" data-kv-keys="own" aria-valuetext="${escaped(says(0))}, as recorded"><output data-kv="is-${name}">${escaped(says(0))}</output></label>`).join("")}</div>
+    this.client.put(this.sliders, this.row < 0 ? "" : `<div class="knobs" role="group" aria-label="What if" data-of="${this.row}">${knobs.map(([name, label, , says, least = 1]) =>
+      `<label title="${escaped(label)}"${RATES.includes(name) ? ' class="wide"' : ""}><span>${escaped(label)}</span><input type="range" min="${least > 0 ? -HALF : 0}" max="${HALF}" step="1" value="0" data-kv="if-${name}" data-kv-keys="own" aria-valuetext="${escaped(says(0))}, as recorded"><output data-kv="is-${name}">${escaped(says(0))}</output></label>`).join("")}</div>
       <div class="axes"><span class="muted" data-kv="against">seconds against</span><span role="group" aria-label="Axis of the chart">${axes}</span><span class="even" data-kv="break-even"></span></div>`);
     const at = this.client.at(this.sliders);
     for (const [name] of knobs) { const input = at?.querySelector(`[data-kv=if-${name}]`); if (input) input.oninput = () => this.turn(); }
@@ -221,7 +232,10 @@ class DecisionView extends Panel {
     if (this.row < 0) return " ";
     if (!this.world) return "no curve: this log does not tell what the decision saw";
     const { chosen, place } = this;
-    if (chosen && !chosen.missing) return `nothing to move: all ${count(this.store.decisions.tokens[this.row])} tokens are on ${chosen.worker} already`;
+    if (chosen && !chosen.missing) {
+      const n = this.store.decisions.tokens[this.row];
+      return `nothing to move: ${n === 1 ? "its 1 token is" : `all ${count(n)} tokens are`} on ${chosen.worker} already`;
+    }
     if (!place || place.worker !== chosen?.worker) return `nothing to move: no worker holds the whole state, so it can only be recomputed`;
     return "";
   }
@@ -233,9 +247,8 @@ class DecisionView extends Panel {
   }
   drawChart() {
     const nothing = this.nothing, why = nothing || this.flat, told = this.client.at(this.sliders)?.querySelector("[data-kv=break-even]"), { below: [low] } = this.figure;
-    // Axes without lines would mislead; Bokeh would lay the figure out anew for each of them.
-    const element = this.client.view(this.figure)?.el;
-    if (element) element.style.visibility = why ? "hidden" : "";
+    // Axes without lines would mislead.
+    this.hide(why, this.figure);
     if (told) told.parentElement.classList.toggle("none", !!nothing);
     const against = this.client.at(this.sliders)?.querySelector("[data-kv=against]");
     if (against) { against.textContent = this.turned ? "what if" : "seconds against"; against.className = this.turned ? "tag" : "muted"; }
@@ -243,7 +256,7 @@ class DecisionView extends Panel {
       fill(this.curves, { x: [], ...Object.fromEntries(this.names.map(name => [name, []])) });
       fill(this.dots, { x: [], y: [] }); fill(this.ends, { x: [], y: [], text: [], how: [] });
       this.even.visible = false;
-      if (told) told.textContent = why.trim();
+      if (told) told.innerHTML = unbroken(why.trim());
       return;
     }
     const about = JSON.stringify([this.row, this.axis, this.turned]);
@@ -265,10 +278,10 @@ class DecisionView extends Panel {
       how: spread.map(([, i]) => this.client.told.meta.decisions.indexOf(lines[i].how)) });
     this.even.setv({ location: even?.x ?? 0, visible: even != null });
     if (told) told.title = `where ${moved} and recompute on ${this.place.worker} take equally long`;
-    if (told) told.textContent = even ? `${this.client.told.meta.page ? `${moved} = recompute at` : "break-even"} ${inTokens ? `${count(even.x)} tokens` : rateText(10 ** even.x)}` : `${wins ? moved : "recompute"} is always faster`;
+    if (told) told.textContent = even ? `${this.client.told.meta.page ? `${moved} = recompute at` : "break-even"} ${inTokens ? counted(even.x, "token") : rateText(10 ** even.x)}` : `${wins ? moved : "recompute"} is always faster`;
   }
   rowsAt() {
-    if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "no state was handed on yet" };
+    if (this.client.decision < 0) return { head: ["alternative"], rows: [], note: "No state was handed on yet." };
     if (this.row !== this.client.decision) { this.row = this.client.decision; this.read(); }
     const d = this.store.decisions, actual = this.store.actualOf.get(this.row), done = this.store.born("actuals", actual, this.client.k), all = this.ranked(this.recorded);
     const rank = name => TERMS.includes(name) ? TERMS.indexOf(name) : TERMS.length;

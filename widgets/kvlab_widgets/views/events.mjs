@@ -24,7 +24,7 @@ class EventsView extends Panel {
     const rows = shown.map(i => `<tr${i === k - 1 ? ' aria-current="true"' : ""}${i >= k ? ' class="off"' : ""}><td class="n"><button type="button" class="link" data-k="${i + 1}" aria-label="event ${i + 1}">${count(i + 1)}</button><td class="n">${
       seconds(t[i])}<td>${escaped(kinds[kind[i]])}<td class="last" title="${escaped(text[i])}">${escaped(text[i])}</tr>`);
     this.client.put(this.rows, rows.length ? `<table data-kv="events"><thead><tr><th scope="col" class="n">#<th scope="col" class="n">time<th scope="col">event<th scope="col">what</tr></thead><tbody>${rows.join("")}</tbody></table>`
-      : `<div class="empty">${this.only ? "no such event" : "no event yet"}</div>`);
-    for (const button of this.client.at(this.rows)?.querySelectorAll("[data-k]") ?? []) button.onclick = () => this.client.moveTo(+button.dataset.k);
+      : `<div class="empty">${this.only ? "The run has no such event so far." : this.yet("Nothing happened", undefined, "This run has no events.")}</div>`);
+    this.lead(this.rows);
   }
 }

@@ -50,6 +50,6 @@ class Finding {
   told(k) {
     if (!this.matches) return "";
     const { born } = this.graph.store.nodes, now = [...this.matches].filter(i => born[i] <= k).length, later = this.matches.size - now;
-    return `${count(now)} match ${this.text}${later ? `, ${count(later)} more later` : ""}`;
+    return `${count(now)} ${now === 1 ? "matches" : "match"} ${this.text}${later ? `, ${count(later)} more later` : ""}`;
   }
 }

@@ -1,3 +1,4 @@
+const SHAPES = ["● materialize", "▲ fork", "◆ resume", "▼ merge", "■ tool"], HOLLOW = 1; // as in kvlab_widgets/rows.py
 const NEAR = 18; // px within which a pointer means a state
 
 class GraphView extends Panel {
@@ -21,7 +22,7 @@ class GraphView extends Panel {
       `<span class="tools" role="group" aria-label="How much">${button("pages", "page", "A page: as many states as can be told apart")}${button("all", "all", "All states; those too many to tell apart are grouped")}</span>` +
       button("chains", "chains ×", "Chains × of states as one mark each") +
       `<span class="tools" role="group" aria-label="x is">${button("layer", "layer", "x: layer, the longest path to a state")}${
-        button("time", "time", "x: time at which a state was begun")}</span>`;
+        button("time", "time", "x: time at which a state was begun: its edge was decided, or its work started")}</span>`;
   }
   ui(name) { return this.client.at(this.head).querySelector(`[data-kv=${name}]`); }
   get grouped() { return this.pages.grouped; }
@@ -120,7 +121,11 @@ class GraphView extends Panel {
   }
   later(k, again) {
     const { pages, finding, client: { newest }, store: { nodes } } = this;
-    this.client.put(this.key, `<div class="legend key-row">${this.keys}</div>`);
+    const { store: s } = this, grown = [s.edges, s.data, s.nodes, s.plan, s.marks].map(table => table.born.length).join();
+    if (grown !== this.grown) { this.grown = grown; this.legended = `<div class="legend key-row">${this.keys}</div>`; }
+    this.client.put(this.key, this.legended);
+    const first = Math.min(s.plan.born[0] ?? Infinity, s.nodes.born[0] ?? Infinity);
+    this.instead(first <= k ? "" : this.yet("No state is planned or made", Number.isFinite(first) ? first : undefined, "This run made no state."), this.figure, this.strip);
     if (this.grouped) this.groups.show(k); else this.groups.clear();
     if (again) this.over.show(newest);
     this.overlook();
@@ -129,9 +134,13 @@ class GraphView extends Panel {
     const place = this.ui("shown"), text = [pages.told(k), finding.told(k)].filter(Boolean).join(" · ");
     if (place && place.textContent !== text) place.textContent = place.title = text;
   }
+  // What is drawn of this run, from its beginning to its end: a legend that changed under the cursor would have to be read again.
   get keys() {
-    const used = new Set(this.store.edges.how), known = [0, 1, 2, 3, 4, 5].filter(how => used.has(how));
-    return `${this.legendOf(known)}<span class="shapes">${["● materialize", "▲ fork", "◆ resume", "▼ merge", "■ tool", "◇ evicted"].map(one => `<span>${one}</span>`).join("")}</span>`;
+    const { edges, data, nodes, plan, planned_lines: lines, marks } = this.store, hows = new Set(edges.how), shapes = new Set([...nodes.shape, ...plan.shape]);
+    const texts = data.born.length || lines.state.includes(0), known = this.client.told.meta.decisions.map((_, how) => how).filter(how => hows.has(how));
+    const told = [...SHAPES.filter((_, shape) => shapes.has(shape)), ...(marks.fill.includes(HOLLOW) ? ["◇ evicted"] : [])].map(one => `<span>${one}</span>`);
+    if (plan.born.length) told.push(`<span title="Planned: small until it is made"><i class="planned"></i>planned</span>`);
+    return `${this.legendOf(known)}${texts ? `<span title="An agent read what another one said"><i class="key text"></i>text</span>` : ""}<span class="shapes">${told.join("")}</span>`;
   }
   selected() {
     const { selected, k, newest } = this.client, alpha = selected == null && !this.matches ? 1 : 0.22;
@@ -200,6 +209,6 @@ class GraphView extends Panel {
         bytes(nodes.bytes[i]), workers[nodes.worker[i]] ?? "", how, phase(i), nodes.exact[i] ? "exact" : "approximate"]);
     }
     return { head: ["state", "agent", "operator", "from", "tokens", "own", "bytes", "made on", "edge", "is", "exactness"], rows, numeric: [4, 5, 6],
-      note: first ? `the newest 300 of ${count(end)} states` : `${count(end)} states` };
+      note: first ? `the newest 300 of ${count(end)} states` : counted(end, "state") };
   }
 }

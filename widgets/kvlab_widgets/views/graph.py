@@ -15,6 +15,9 @@ FILLS, LINES = ("node", "background", "background"), ("background", "evicted", "
 """Token of a mark's fill and of its border: solid, hollow (evicted), approximate."""
 
 SIZE = 13
+SMALL = 8
+"""A mark of what is planned, in px: small and full, where one of a state that was evicted is large and hollow."""
+
 KEY = 18
 """Height of the legend's line in px."""
 
@@ -46,13 +49,14 @@ def graph(build: Build, height: int) -> Panel:
     def plan(view: CDSView, level: str) -> None:
         source = build.table("plan", "u", "y", "mark")
         marker = {"field": "mark", "transform": shapes}
-        glyph = made.scatter("u", "y", marker=marker, source=source, view=view, size=SIZE, level=level).glyph
-        build.bind(glyph, "fill_color", "background")
-        build.bind(glyph, "line_color", "planned")
+        glyph = made.scatter("u", "y", marker=marker, source=source, view=view, size=SMALL, level=level).glyph
+        glyph.line_color = None
+        build.bind(glyph, "fill_color", "faint")
+        build.fades.append(glyph)
 
     def texts(view: CDSView, level: str) -> None:
         source = build.table("data", "u0", "y0", "u1", "y1", "c0", "c1")
-        glyph = made.segment("u0", "y0", "u1", "y1", source=source, view=view, line_width=1, level=level).glyph
+        glyph = made.bezier("u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, view=view, level=level).glyph
         build.bind(glyph, "line_color", "data")
         build.fades.append(glyph)
 

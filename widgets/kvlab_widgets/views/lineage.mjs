@@ -5,7 +5,8 @@ class LineageView extends Panel {
   mount() { super.mount(); this.at = undefined; }
   later(k, again) {
     const node = this.client.focus, { nodes, workers } = this.store;
-    if (node < 0) { this.client.put(this.card, '<div class="empty">no state yet</div>'); return; }
+    this.instead(node < 0 ? this.yet("No state was made", nodes.born[0], "This run made no state.") : "", this.figure);
+    if (node < 0) { this.at = undefined; this.client.put(this.card, ""); return; }
     const holders = this.store.holders(node, k), children = (this.store.children.get(node) ?? []).filter(child => nodes.born[child] <= k);
     const known = [node, k >= nodes.born[node], holders.join(), children.length].join("|");
     if (known === this.at && !again) return;

@@ -23,6 +23,7 @@ class MemoryView extends Panel {
       const was = all.held.get(m.worker[i]) ?? [0, 0, 0], is = KINDS_OF_COPY.map(kind => m[kind][i]), sums = (all.sums.at(-1) ?? [0, 0, 0]).map((sum, j) => sum + is[j] - was[j]);
       all.held.set(m.worker[i], is);
       all.t.push(m.t[i]); all.sums.push(sums);
+      if (whole(is) || m.measured[i]) all.first ??= m.born[i];
       all.most = Math.max(all.most, whole(sums));
       all.mostOf = Math.max(all.mostOf, whole(is), m.measured[i]);
     }
@@ -33,13 +34,13 @@ class MemoryView extends Panel {
     };
     upTo(this.bars.x_range, this.bars.below[0], roundBytes(all.mostOf || 1), 1.04, [0, 0.25, 0.5, 0.75, 1]);
     upTo(this.total.y_range, this.total.left[0], roundBytes(all.most || 1), 1.02, [0, 0.5, 1]);
-    const last = m.t.at(-1) ?? 0, end = this.client.running ? round125(Math.max(1, last)) : last * 1.02 || 1;
+    const end = this.client.lasts;
     between(this.total.x_range, 0, end);
-    const drawn = `${m.born.length},${end}`;
-    if (this.drawnTo !== drawn) { this.drawnTo = drawn; fill(this.over, this.occupancy(end)); }
+    const { duration } = this.store, drawn = `${m.born.length},${end},${duration}`;
+    if (this.drawnTo !== drawn) { this.drawnTo = drawn; fill(this.over, this.occupancy(end, duration)); }
   }
-  // Of each part of the time until `end` its fullest moment and its last one: no peak is lost, and what stays is right.
-  occupancy(end) {
+  // Of each part of an axis until `end` its fullest moment and its last one: no peak is lost, and what stays is right.
+  occupancy(end, last) {
     const { t, sums } = this.totals, shown = [];
     for (let i = 0; i < t.length;) {
       const bin = Math.floor(t[i] / end * PARTS);
@@ -51,15 +52,18 @@ class MemoryView extends Panel {
     const at = shown.map(i => sums[i]);
     at.push(at.at(-1) ?? [0, 0, 0]);
     if (at.length === 1) at.push(at[0]);
-    const rows = { t: shown.length ? [...shown.map(i => t[i]), end] : [0, end] };
+    const rows = { t: shown.length ? [...shown.map(i => t[i]), Math.max(last, t.at(-1))] : [0, last] };
     KINDS_OF_COPY.forEach((kind, j) => {
       rows[`${kind}0`] = at.map(sums => whole(sums.slice(0, j)));
       rows[`${kind}1`] = at.map(sums => whole(sums.slice(0, j + 1)));
     });
     return rows;
   }
-  show(k) { this.cursor.location = Math.min(this.store.time(k), this.total.x_range.end); }
+  show(k) { this.cursor.location = this.veil.left = Math.min(this.store.time(k), this.total.x_range.end); }
   later(k, again) {
+    const { flow } = this.store.run, first = this.totals?.first;
+    this.instead(first <= k ? "" : this.yet("No worker holds any K/V", first, flow === "text"
+      ? "No worker kept any K/V: in textflow every agent prefills its whole text." : "No worker held any K/V in this run."), this.bars, this.total);
     const rows = this.latest(k), known = rows.join();
     if (known === this.at && !again) return;
     this.at = known;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokeh.models import CustomJSTickFormatter, FixedTicker
+from bokeh.models import BoxAnnotation, CustomJSTickFormatter, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.rows import COMPUTED, MAPPED, RECEIVED
@@ -46,12 +46,17 @@ def memory(build: Build, bars_height: int, height: int) -> Panel:
     for name in CATEGORIES:
         glyph = total.varea_step(x="t", y1=f"{name}0", y2=f"{name}1", step_mode="after", source=over).glyph
         build.bind(glyph, "fill_color", name)
+    # What comes after the cursor is covered: cutting the areas there would draw all of them anew in each step.
+    veil = BoxAnnotation(left=0, fill_alpha=1, line_color=None, level="overlay")
+    total.add_layout(veil)
+    build.bind(veil, "fill_color", "background")
     parts = {
         "bars": bars,
         "held": held,
         "measured": measured,
         "total": total,
         "over": over,
+        "veil": veil,
         "cursor": build.cursor(total),
     }
     return build.panel("memory", "Memory", [bars, total], bars_height + height, **parts)

@@ -1,5 +1,5 @@
 // Where the layout's cells are drawn. A cell is a layer and a lane, given once and kept. Its x here is its layer, or the
-// time at which its state was begun, or its layer among marks when chains are folded. Rows that come later move nothing;
+// time at which its state was begun, so that no line to it runs back, or its layer among marks when chains are folded. Rows that come later move nothing;
 // only another x, or a chain that somebody opens, does.
 const LANES = 2 ** 20;
 const cellOf = (x, y) => x * LANES - y, layerOf = cell => Math.floor(cell / LANES), laneOf = cell => cell % LANES;
@@ -21,24 +21,30 @@ class Places {
     for (const cell of fresh) this.last = Math.max(this.last, this.of(cell));
     this.draw();
   }
-  // Cells that are new, and what the new rows say about time and kin. A state is begun when its edge is decided, else when it is made.
+  // Cells that are new, and what the new rows say about time and kin. A state is begun when its edge is decided, else
+  // with the work that makes it: where its bar in the timeline begins. Whoever it comes from was begun before.
   meet() {
     const { store, begun, into, from, shapes } = this, fresh = new Set();
     const each = (name, told) => { const d = store[name], end = d.born.length; for (let i = this.met[name] ?? 0; i < end; i++) told(d, i); this.met[name] = end; };
-    const meet = (cell, born) => {
+    const meet = (cell, born, name = null) => {
       if (!into.has(cell)) { into.set(cell, new Set()); from.set(cell, new Set()); fresh.add(cell); }
-      if (born) begun.set(cell, Math.min(begun.get(cell) ?? Infinity, store.time(born)));
+      if (!born) return;
+      const after = Math.max(0, ...[...into.get(cell)].map(source => begun.get(source) ?? 0));
+      const found = Math.max(after, (name != null ? store.began(name, born) : null) ?? store.time(born));
+      begun.set(cell, Math.min(begun.get(cell) ?? Infinity, found));
     };
     each("plan", (d, i) => { const cell = cellOf(d.x[i], d.y[i]); meet(cell); shapes.set(cell, d.shape[i]); });
     for (const name of LINE_TABLES) each(name, (d, i) => {
       const source = cellOf(d.x0[i], d.y0[i]), target = cellOf(d.x1[i], d.y1[i]), born = name === "planned_lines" ? 0 : d.born[i];
-      meet(source, born); meet(target, born);
+      meet(source, born, name === "data" ? d.source[i] : store.decisions.source[d.decision?.[i]]); meet(target);
       into.get(target).add(source); from.get(source).add(target);
+      meet(target, born);
     });
     each("nodes", (d, i) => {
       const cell = cellOf(d.x[i], d.y[i]);
-      meet(cell, d.born[i]); shapes.set(cell, d.shape[i]);
+      meet(cell); shapes.set(cell, d.shape[i]);
       for (const parent of d.parents[i]) { const source = cellOf(d.x[parent], d.y[parent]); into.get(cell).add(source); from.get(source).add(cell); }
+      meet(cell, d.born[i], d.name[i]);
     });
     return fresh;
   }

@@ -1,5 +1,5 @@
 class QualityView extends Panel {
-  get legend() { return "<span>on the line: as predicted</span><span>× not done as planned</span>"; }
+  get legend() { return "<span>on the line: as predicted</span><span>× done otherwise</span>"; }
   reshape() {
     const a = this.store.actuals, n = a.born.length;
     if (this.seen === n) return;
@@ -12,12 +12,15 @@ class QualityView extends Panel {
   }
   mount() { super.mount(); this.at = undefined; }
   later(k, again) {
-    const n = this.store.alive("actuals", k), at = [n, this.store.alive("audits", k)].join();
+    const n = this.store.alive("actuals", k), lost = k && this.store.run.lost?.length, none = this.yet("No edge has been carried out", this.store.actuals.born[0], "In this run no state was handed on, so there is nothing to compare.");
+    // What was lost already when the graph was compiled is told in words.
+    this.instead(n || lost ? "" : none);
+    this.hide(!n, this.figure);
+    const at = [n, this.store.alive("audits", k)].join();
     if (at === this.at && !again) return;
     this.at = at;
-    const lines = n || this.store.run.lost?.length ? Object.entries(qualityAt(this.store, k)) : [];
-    this.client.put(this.told, `<div data-kv="quality">${lines.length ? `<dl>${lines.map(([name, line]) => `<dt>${escaped(name)}<dd title="${escaped(line)}">${escaped(line)}`).join("")}</dl>`
-      : `<p class="muted">no edge has been carried out yet</p>`}</div>`);
+    const lines = n || lost ? Object.entries(qualityAt(this.store, k)) : [];
+    this.client.put(this.told, `<div data-kv="quality">${lines.length ? `<dl>${lines.map(([name, line]) => `<dt>${escaped(name)}<dd title="${escaped(line)}">${unbroken(line)}`).join("")}</dl>` : ""}</div>`);
   }
   rowsAt(k) {
     const a = this.store.actuals, d = this.store.decisions, rows = [];
@@ -42,9 +45,9 @@ const qualityAt = (store, k) => {
     if (a.reused[i] != null) { reused += a.reused[i]; reachable += d.tokens[a.decision[i]]; }
     if (a.miss[i]) misses[a.miss[i]] = (misses[a.miss[i]] ?? 0) + 1;
   }
-  found["as planned"] = `${count(kept)} of ${count(done)} edges${errors.length ? `, predicted seconds off by ${share(median(errors))} (median)` : ""}`;
-  if (regrets.length) found["decided best"] = `${count(regrets.filter(regret => regret === 0).length)} of ${count(regrets.length)} audited edges, regret ${share(median(regrets))} (median), ${share(Math.max(...regrets))} (most)`;
-  if (reachable) found.reused = `${count(reused)} of ${count(reachable)} tokens of state (${share(reused / reachable)})`;
+  found["as planned"] = `${count(kept)} of ${counted(done, "edge")}${errors.length ? `, predicted seconds off by ${share(median(errors))} (median)` : ""}`;
+  if (regrets.length) found["decided best"] = `${count(regrets.filter(regret => regret === 0).length)} of ${counted(regrets.length, "audited edge")}, regret ${share(median(regrets))} (median), ${share(Math.max(...regrets))} (most)`;
+  if (reachable) found.reused = `${count(reused)} of ${counted(reachable, "token of state", "tokens of state")} (${share(reused / reachable)})`;
   const told = MISSES.filter(name => misses[name]).map(name => `${name} ${count(misses[name])}`);
   if (told.length) found["not reused"] = told.join(", ");
   return found;

@@ -5,18 +5,14 @@ class TimelineView extends Panel {
   constructor(client, parts) { super(client, parts); this.layers = client.layersOf("timeline"); this.from = 0; }
   get legend() { return `<span>hue: how the work's state came to its worker</span><span><i class="box" style="background:var(--kv-node)"></i>no state edge</span><span>pale: decode</span><span>╌▸ hand-off</span><span>× let go</span>`; }
   reshape() {
-    const { workers, spans, starts } = this.store, axis = this.figure.left[0];
+    const { workers, spans } = this.store, axis = this.figure.left[0];
     if (this.named !== workers.length) {
       this.named = workers.length;
       axis.ticker.ticks = workers.map((_, i) => -i);
       axis.major_label_overrides = new Map(workers.map((worker, i) => [-i, worker.length > 13 ? `${worker.slice(0, 12)}…` : worker]));
       between(this.figure.y_range, -Math.max(1, workers.length) + 0.4, 0.6);
     }
-    let end = this.store.time(this.store.n);
-    for (const t of spans.t1.slice(-64)) end = Math.max(end, t);
-    for (const t of starts.t0.slice(-64)) end = Math.max(end, t * 1.02);
-    const shown = this.client.running ? round125(Math.max(end, 1)) : end * 1.02 || 1;
-    this.all = shown;
+    const end = this.store.duration, shown = this.all = this.client.lasts;
     this.span = spans.t1.length > PAGE_SPANS ? round125(end * PAGE_SPANS / spans.t1.length) : shown;
   }
   show(k, again) {
@@ -34,6 +30,7 @@ class TimelineView extends Panel {
       const end = spanOf.get(i);
       if (end == null || spans.born[end] > k) { row.push(-starts.worker[i]); t0.push(starts.t0[i]); t1.push(Math.max(now, starts.t0[i])); }
     }
+    this.instead(k && starts.born[0] <= k ? "" : this.yet("No work was begun", starts.born[0], "This run did no work."), this.figure);
     fill(this.running, { row, t0, t1 });
     this.names_(k);
   }
@@ -54,6 +51,6 @@ class TimelineView extends Panel {
     for (let i = 0, end = this.store.alive("spans", k); i < end; i++) last.set(spans.start[i], i);
     for (const i of [...last.values()].slice(-300).reverse())
       rows.push([workers[spans.worker[i]], spans.op[i], spans.agent[i], seconds(spans.t0[i]), seconds(spans.t1[i]), seconds(spans.seconds[i]), spans.how[i] < 6 ? this.client.how(spans.how[i]) : ""]);
-    return { head: ["worker", "operation", "agent", "from", "until", "took", "state edge"], rows, numeric: [3, 4, 5], note: `${count(last.size)} operations done, the newest first; ${count(this.store.alive("moves", k))} arrivals of segments, ${count(this.store.alive("drops", k))} let go` };
+    return { head: ["worker", "operation", "agent", "from", "until", "took", "state edge"], rows, numeric: [3, 4, 5], note: `${counted(last.size, "operation")} done, the newest first; ${counted(this.store.alive("moves", k), "arrival of a segment", "arrivals of segments")}, ${count(this.store.alive("drops", k))} let go` };
   }
 }
