@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvlab.policy.eviction import NEVER, Candidate, EvictionPolicy
+from kvlab.policy.shelves import in_order
 from kvlab.runtime.spilling import HEADER_BYTES, Leaver
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Evictor:
         """
         catalog, found, named = self._catalog, dict[str, _Victim](), list[list[str]]()
         freed = 0
-        for one in self.policy.order(self._candidates(device), catalog.moment):
+        for one in in_order(self.policy, self._candidates(device), catalog.moment):
             if freed >= nbytes:
                 break
             to_disk = self._goes_to_disk(one)
