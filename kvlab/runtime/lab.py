@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -224,6 +225,7 @@ class Lab(metaclass=Remembered):
         policy: str | Policy = "cheapest",
         overrides: Mapping[str, str | tuple[str, str]] | None = None,
         audit: bool = False,
+        root: str | os.PathLike[str] | None = None,
     ) -> Run:
         """Start a workflow and return at once.
 
@@ -248,6 +250,8 @@ class Lab(metaclass=Remembered):
         audit
             When the work is done, take every road of every edge once more, measure it, and record what the choice cost
             over the best one. Changes no state; the run takes longer by that.
+        root
+            Folder that the run's folder is made in; ``$KVLAB_RUNS`` by default, else ``./runs``.
         """
         self._require_open()
         chosen_policy = policy_named(policy)
@@ -258,7 +262,7 @@ class Lab(metaclass=Remembered):
             logger.warning("%s", warning)
         chosen = self._chosen_workers(workers)
         wanted = self._overrides(graph, overrides or {})
-        folder = new_run_folder(name or f"{workflow.name}-{flow}")
+        folder = new_run_folder(name or f"{workflow.name}-{flow}", root=root)
         # Only states made in this run are reused, so that its figures stand alone.
         namespace = f"{self.core.namespace}/{folder.path.name}"
         marks = self._log_marks()
