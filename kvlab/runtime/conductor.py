@@ -171,6 +171,7 @@ class Conductor:
                 self._retire(unit)
         finally:
             self.core.catalog.end_all(f"{self.run}/{self._mark}/")
+            self.core.catalog.give_up_all(self.run)
             self._finished()
 
     def _loop(self) -> None:

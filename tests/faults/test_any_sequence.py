@@ -417,7 +417,9 @@ class World:
                 assert one not in arguments or verb == "save and load"
                 one.wanted = False
                 self.n_evicted += 1
-            elif not one.wanted and phase == "planned":  # an attempt that failed, or one that is made when used
+            elif not one.wanted and phase != "evicted":
+                # Made when it is used; or an attempt failed that had made it. One that came to nothing plans nothing.
+                assert phase != "planned" or verb != "resume"
                 one.wanted = True
         self.spilled = {one.handle.id for one in self.states if one.handle.phase == "spilled"}
 
