@@ -198,20 +198,19 @@ class Lab(metaclass=Remembered):
         """G_s of a workflow: what will run, what state and text flow, what must be recomputed and why. Runs nothing.
 
         A shared prefix shorter than ``min_shared_tokens`` is no state of its own; by default, one whose repeated
-        prefill is cheaper on this machine than another task. The graph carries a forecast of what it will cost.
+        prefill by its model is cheaper on this machine than another task. The graph carries a forecast of what it will cost.
         """
         self._require_open()
-        if min_shared_tokens is None:
-            min_shared_tokens = self.core.cost.tokens_worth_a_task()
         graph = compile_workflow(
             workflow,
             self.core.tokenizer,
-            min_shared_tokens=min_shared_tokens,
+            min_shared_tokens=_least_shared(self.core, min_shared_tokens),
             max_positions=self.core.config.max_positions,
             model=self.card.name,
-            models={name: _spoken(verbs.core) for name, verbs in self._verbs.models.items()},
+            models={name: _spoken(verbs.core, min_shared_tokens) for name, verbs in self._verbs.models.items()},
         )
-        return replace(graph, forecast=forecast(graph, self.core.cost))
+        costs = {verbs.core.model.name: verbs.core.cost for verbs in self._verbs.models.values()}
+        return replace(graph, forecast=forecast(graph, {**costs, "": self.core.cost}))
 
     def run(
         self,
@@ -509,8 +508,13 @@ def _at_exit(close: Callable[[], None]) -> None:
     getattr(threading, "_register_atexit", atexit.register)(still_there)
 
 
-def _spoken(core: Core) -> Spoken:
-    return Spoken(core.tokenizer, core.config.max_positions, core.model, core.config)
+def _spoken(core: Core, min_shared_tokens: int | None) -> Spoken:
+    least = _least_shared(core, min_shared_tokens)
+    return Spoken(core.tokenizer, core.config.max_positions, core.model, core.config, least)
+
+
+def _least_shared(core: Core, wanted: int | None) -> int:
+    return core.cost.tokens_worth_a_task() if wanted is None else wanted
 
 
 def _identity_document(core: Core) -> dict[str, Any]:
