@@ -482,6 +482,8 @@ class World:
             if not all(copy.workers for copy in copies):
                 return False  # it is being made again
             sizes = {key: nbytes for (key, _), nbytes in lying.items()}
+            if any(copy.key not in sizes for copy in copies):
+                return False  # it was made between the two looks
             once = self.lab.core.same_host == "map"
             counted = sum(sizes[copy.key] * (1 if once else len(copy.workers)) for copy in copies)
             return counted == budget.used_bytes
