@@ -1,5 +1,7 @@
 """Handing a state from one worker to another: mapped, and as frames against what the connection carries by itself.
 
+What encryption adds to either, and to opening a lab, is measured beside it (:mod:`kvlab.bench.encryption`).
+
 The workers are a lab's own. A state is one segment of real K/V memory, written once; each round hands it on under a new
 key, because Dask brings a worker only what it does not have. Works take turns; figures are medians.
 """
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 Metrics = dict[str, Metric]
 
 ROUNDS, QUICK_ROUNDS = 11, 3
+ROADS: dict[SameHost, str] = {"map": "map", "frames": "transfer"}
+"""By which road a state goes between workers that are joined so."""
+
 MARK = "bench"
 """Of this benchmark's keys, where a lab's have its own."""
 
@@ -249,6 +254,7 @@ def run(
     sizes
         Of the states.
     """
+    from kvlab.bench import encryption
     from kvlab.runtime.lab import Lab
 
     rounds = QUICK_ROUNDS if quick else ROUNDS
@@ -260,7 +266,15 @@ def run(
         with Lab(model=model, workers=2, same_host=same_host, security=False, progress=progress) as lab:
             with progress.task(f"Handing over {sizes.state / 1e6:.0f} MB, {same_host}, {rounds} rounds"):
                 metrics |= measure(lab, sizes, rounds)
+            with (
+                Lab(model=model, workers=2, same_host=same_host, progress=progress) as encrypted,
+                progress.task(f"The same with and without TLS, {same_host}, {rounds} rounds"),
+            ):
+                metrics |= encryption.handing_over(encrypted, lab, ROADS[same_host], rounds)
             name, dtype = lab.core.model.name, lab.core.config.dtype
+    openings = encryption.QUICK_OPENINGS if quick else encryption.OPENINGS
+    with progress.task(f"Opening labs with and without TLS, {openings} rounds"):
+        metrics |= encryption.opening(model, openings, Progress("nothing"))
     where = environment(
         model=name,
         dtype=dtype,

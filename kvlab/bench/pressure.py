@@ -8,6 +8,7 @@ one had done so before; nothing is spilled here, so what was evicted and is used
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -147,9 +148,12 @@ def run(out: Path, model: str, *, quick: bool = False, say: Say = print) -> dict
     }
     found: dict[tuple[str, str, int], Outcome] = {}
     working: dict[str, int] = {}
-    with Lab(model=model, workers=1, spill_bytes=0) as lab:
+    with (
+        tempfile.TemporaryDirectory(prefix="kvlab-eviction-") as runs,
+        Lab(model=model, workers=1, spill_bytes=0) as lab,
+    ):
         for name, flow in flows.items():
-            expected, alone = _answers(lab, flow)
+            expected, alone = _answers(lab, flow, runs)
             if alone.recomputed_tokens:
                 raise InvalidInput(
                     f"{name} was evicted from in its unlimited run", hint="free memory, or another --model"
@@ -158,7 +162,7 @@ def run(out: Path, model: str, *, quick: bool = False, say: Say = print) -> dict
             say(f"{name}: {len(flow.agents)} agents use {alone.peak_bytes / 2**20:.1f} MiB, {alone.seconds:.1f} s")
             for parts in fractions:
                 for policy in POLICIES:
-                    outcome = _under(lab, flow, policy, alone.peak_bytes // parts, expected)
+                    outcome = _under(lab, flow, runs, policy, alone.peak_bytes // parts, expected)
                     found[name, policy, parts] = outcome
                     say(
                         f"{name} in 1/{parts} by {policy}: {outcome.recomputed_tokens:,} tokens recomputed, "
@@ -204,21 +208,23 @@ def metrics_of(found: Mapping[tuple[str, str, int], Outcome]) -> dict[str, Metri
     return metrics
 
 
-def _under(lab: Lab, flow: Workflow, policy: str, limit: int, expected: Mapping[str, tuple[int, ...]]) -> Outcome:
+def _under(
+    lab: Lab, flow: Workflow, runs: str, policy: str, limit: int, expected: Mapping[str, tuple[int, ...]]
+) -> Outcome:
     """Run ``flow`` in ``limit`` bytes, evicting by ``policy``, and leave the lab as it was."""
     catalog = lab.core.catalog
     before, catalog.budget.limit_bytes = catalog.budget.limit_bytes, limit
     catalog.evictor.policy = eviction_policy(policy)
     try:
-        return _answers(lab, flow, expected)[1]
+        return _answers(lab, flow, runs, expected)[1]
     finally:
         catalog.budget.limit_bytes = before
 
 
 def _answers(
-    lab: Lab, flow: Workflow, expected: Mapping[str, tuple[int, ...]] | None = None
+    lab: Lab, flow: Workflow, runs: str, expected: Mapping[str, tuple[int, ...]] | None = None
 ) -> tuple[dict[str, tuple[int, ...]], Outcome]:
-    """Run ``flow`` on an empty lab: every agent's token ids, and what the run came to."""
+    """Run ``flow`` on an empty lab, recorded in the folder ``runs``: every agent's token ids, and what the run came to."""
     catalog = lab.core.catalog
     lab.clear()
     pids = [worker.pid for worker in lab.workers.values()]
@@ -228,7 +234,7 @@ def _answers(
     budget = catalog.budget
     with Watch(lambda: pids, lambda: budget.used_bytes, lambda: budget.held_for(TAILS)) as watch:
         began = time.perf_counter()
-        run = lab.run(flow).wait()
+        run = lab.run(flow, root=runs).wait()
         seconds = time.perf_counter() - began
     found = {name: tuple(run[name].token_ids) for name in flow.agents}
     outcome = Outcome(

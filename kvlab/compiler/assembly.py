@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvlab.compiler.context_use import LostContext
-from kvlab.compiler.graph import Call, DataEdge, Known, Node, OutputOf, Piece, StateEdge, flat
+from kvlab.compiler.graph import Call, DataEdge, Known, Node, OutputOf, Piece, RawOutputOf, StateEdge, flat
 from kvlab.compiler.lengths import Lengths
 from kvlab.compiler.prompts import Path, Spoken
 from kvlab.compiler.shared_prefixes import SharedPrefix, shared_prefixes
@@ -21,7 +21,7 @@ from kvlab.workflow.definitions import AnswerPart, ContextDefinition, ContextPar
 class Placed:
     """A shared prefix under its node id; ``before`` is the path of the state that all its members start from."""
 
-    model: str
+    realm: tuple[str, str]
     id: str
     prefix: SharedPrefix
     below: str | None
@@ -32,30 +32,30 @@ def place_prefixes(
     turns: Mapping[str, Turn],
     paths: Mapping[str, Path],
     lengths: Mapping[str, Lengths],
-    min_shared_tokens: int,
+    min_shared_tokens: Mapping[str, int],
     symbols: Symbols,
 ) -> list[Placed]:
     """The shared prefixes of all turns, those that start from the root first, each under a unique id.
 
     A turn that may be skipped shares none: nothing is computed for it before that is known.
     """
-    starts: dict[tuple[str, str | None], list[str]] = {("", None): []}
+    starts: dict[tuple[tuple[str, str], str | None], list[str]] = {(("", ""), None): []}
     for turn in turns.values():
         if turn.generates and turn.unless is None:
-            starts.setdefault((turn.model, turn.start), []).append(turn.name)
+            starts.setdefault((turn.realm, turn.start), []).append(turn.name)
     placed: list[Placed] = []
     taken: dict[str, int] = {}
-    for (model, start), names in starts.items():
+    for (realm, start), names in starts.items():
         own = {name: paths[name].own for name in names}
         ids: list[str] = []
-        for prefix in shared_prefixes(own, lengths[model].at_most, min_shared_tokens, symbols):
+        for prefix in shared_prefixes(own, lengths[realm[0]].at_most, min_shared_tokens[realm[0]], symbols):
             kind = f"context:{prefix.context}" if prefix.context is not None else "prefix"
             taken[kind] = taken.get(kind, 0) + 1
             ids.append(
                 f"prefix:{taken[kind]}" if kind == "prefix" else kind if taken[kind] == 1 else f"{kind}#{taken[kind]}"
             )
             below = start if prefix.below is None else ids[prefix.below]
-            placed.append(Placed(model, ids[-1], prefix, below, paths[names[0]].before))
+            placed.append(Placed(realm, ids[-1], prefix, below, paths[names[0]].before))
     return placed
 
 
@@ -105,11 +105,9 @@ def state_edges_of(
         if node.parent is not None:
             edges.append(StateEdge(node.parent, node.id, size[node.parent]))
         parent = turns[node.id].continues if node.id in turns else None
-        if parent is not None and turns[parent].model != node.model:
-            mine, theirs = models[turns[parent].model], models[node.model]
-            found = differences(mine.identity, mine.config, theirs.identity, theirs.config)
-            refusal = f"{mine.identity.name}'s state cannot be used by {theirs.identity.name}: {told(found)}"
-            edges.append(StateEdge(parent, node.id, size[parent], refusal, tuple(found)))
+        if parent is not None and turns[parent].realm != (node.model, node.namespace):
+            refusal, fields = _refusal(turns[parent].realm, (node.model, node.namespace), models)
+            edges.append(StateEdge(parent, node.id, size[parent], refusal, fields))
         given_up: dict[str, StateEdge] = {}
         if node.kind == "merge":
             turn = turns[node.id]
@@ -126,6 +124,27 @@ def state_edges_of(
                 given_up.setdefault(source, StateEdge(source, node.id, loss.n_tokens, loss.because))
         edges += given_up.values()
     return tuple(edges)
+
+
+def _refusal(have: tuple[str, str], want: tuple[str, str], models: Mapping[str, Spoken]) -> tuple[str, tuple[str, ...]]:
+    """Why a state of one model and namespace cannot be used in another, and the fields that differ."""
+    because: list[str] = []
+    fields: list[str] = []
+    if have[0] != want[0]:
+        mine, theirs = models[have[0]], models[want[0]]
+        found = differences(mine.identity, mine.config, theirs.identity, theirs.config)
+        because.append(f"{mine.identity.name}'s state cannot be used by {theirs.identity.name}: {told(found)}")
+        fields += found
+    if have[1] != want[1]:
+        named = [f"namespace {one!r}" if one else "the run's own namespace" for one in (have[1], want[1])]
+        because.append(f"a state of {named[0]} cannot be used in {named[1]}")
+        fields.append("namespace")
+    return "; ".join(because), tuple(fields)
+
+
+def _heard(pieces: Sequence[Piece]) -> tuple[str, ...]:
+    """Whose answers are in ``pieces``, as text or as the ids that they were."""
+    return tuple(dict.fromkeys(one.agent for one in flat(pieces) if isinstance(one, OutputOf | RawOutputOf)))
 
 
 def siblings_of(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
@@ -158,8 +177,9 @@ def _materialize(place: Placed, by_id: Mapping[str, Placed]) -> Node:
         pieces=pieces,
         full_pieces=place.before + prefix.pieces,
         sampling=Sampling(0, branch=place.id),
-        data_parents=tuple(dict.fromkeys(piece.agent for piece in flat(pieces) if isinstance(piece, OutputOf))),
-        model=place.model,
+        data_parents=_heard(pieces),
+        model=place.realm[0],
+        namespace=place.realm[1],
     )
 
 
@@ -176,9 +196,10 @@ def _turn_node(turn: Turn, path: Path, under: Placed | None) -> Node:
         pieces=cut(path.own, under.prefix.depth)[1] if under is not None else path.own,
         full_pieces=path.full,
         sampling=sampling,
-        data_parents=tuple(dict.fromkeys(piece.agent for piece in flat(path.own) if isinstance(piece, OutputOf))),
+        data_parents=_heard(path.own),
         unless=turn.unless,
         model=turn.model,
+        namespace=turn.namespace,
     )
 
 

@@ -39,7 +39,8 @@ def compile_workflow(
     Parameters
     ----------
     min_shared_tokens
-        Tokens that a materialized prefix must add to the one below it; answers count at full length.
+        Tokens that a materialized prefix must add to the one below it; answers count at full length. Models beside the
+        lab's own may have another :attr:`Spoken.min_shared_tokens`.
     max_positions
         Tokens the model has positions for.
     model
@@ -69,15 +70,18 @@ def compile_workflow(
     }
     paths = paths_of(turns, wf.contexts, {name: tokens for name, (tokens, _) in spoken.items()})
     lengths = {name: Lengths(turns, tokens, name) for name, (tokens, _) in spoken.items()}
+    least = {"": min_shared_tokens} | {
+        known[name]: one.min_shared_tokens or min_shared_tokens for name, one in models.items() if known[name]
+    }
     warnings: list[str] = []
     lost: list[LostContext] = []
     symbols = Symbols()
-    for name, (_, positions) in spoken.items():
-        mine = {turn.name: turn for turn in turns.values() if turn.model == name}
-        warnings += check_lengths(mine, paths, lengths[name], positions)
-        lost += lost_contexts(mine, {turn: paths[turn] for turn in mine}, symbols, min_shared_tokens)
+    for realm in dict.fromkeys(turn.realm for turn in turns.values()):
+        mine = {turn.name: turn for turn in turns.values() if turn.realm == realm}
+        warnings += check_lengths(mine, paths, lengths[realm[0]], spoken[realm[0]][1])
+        lost += lost_contexts(mine, {turn: paths[turn] for turn in mine}, symbols, least[realm[0]])
     warnings += [loss.warning for loss in lost] + unused_contexts(wf.contexts, turns)
-    nodes = nodes_of(turns, wf.contexts, paths, place_prefixes(turns, paths, lengths, min_shared_tokens, symbols))
+    nodes = nodes_of(turns, wf.contexts, paths, place_prefixes(turns, paths, lengths, least, symbols))
     return Graph(
         name=wf.name,
         nodes=nodes,

@@ -122,6 +122,8 @@ class Node:
         What a tool calls.
     model
         Name of the model that it is for; empty for the lab's own.
+    namespace
+        Of its state, within that of the run; empty for the run's own.
     """
 
     id: str
@@ -135,6 +137,7 @@ class Node:
     unless: Unless | None = None
     tool: Call | None = None
     model: str = ""
+    namespace: str = ""
 
     @property
     def known_tokens(self) -> int:
@@ -173,7 +176,8 @@ class StateEdge:
 
     ``n_tokens`` counts the tokens of that state as far as they are known before the run: at most so many, with every
     agent generating all of its ``max_new_tokens``. Where ``recompute_because`` is set, it counts what is lost.
-    ``fields`` are those of M and Θ in which the two models differ, where they are not one.
+    ``fields`` are those of M and Θ in which the two models differ, where they are not one, and ``namespace`` where that
+    differs.
     """
 
     source: str

@@ -66,12 +66,16 @@ class PromptTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A model as the compiler knows it: how it reads texts, how far, and whose states its own are like."""
+    """A model as the compiler knows it: how it reads texts, how far, and whose states its own are like.
+
+    ``min_shared_tokens`` is what a shared prefix of it must add; None where the compiler is told for all models.
+    """
 
     tokenizer: PromptTokenizer
     max_positions: int
     identity: ModelIdentity
     config: KVConfig
+    min_shared_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ class Path:
         From the root to where this turn starts, with K/V in the state it starts from: nothing, or all of the path of
         :attr:`Turn.start` and what that one generated but for its last token.
     own
-        What this turn feeds on top; what other models said in its conversation since then comes first, as text.
+        What this turn feeds on top. What was said in its conversation since then comes first: as text where another model
+        said it, and else, in another namespace, as the ids that it was.
     """
 
     before: tuple[Piece, ...]
@@ -103,7 +108,8 @@ def paths_of(
 ) -> dict[str, Path]:
     """The path of every turn; ``turns`` are in an order in which they can run. Each text is tokenized once a model.
 
-    A turn's path is written for its own model. What another model said before it in its conversation stands there as text.
+    A turn's path is written for its own model and namespace. What another model said before it in its conversation stands
+    there as text.
 
     Parameters
     ----------
@@ -116,10 +122,12 @@ def paths_of(
         Naming the agent, where the tokenizer refuses a text or the chat template has no place for it.
     """
     paths: dict[str, Path] = {}
-    for model in dict.fromkeys(turn.model for turn in turns.values()):
-        script = _Script(model, turns, contexts, tokenizers[model])
+    known: dict[str, dict[str, bytes]] = {model: {} for model in tokenizers}
+    for realm in dict.fromkeys(turn.realm for turn in turns.values()):
+        model = realm[0]
+        script = _Script(realm, turns, contexts, tokenizers[model], known[model])
         for turn in turns.values():
-            if turn.model == model:
+            if turn.realm == realm:
                 paths[turn.name] = script.path_of(turn)
     return {name: paths[name] for name in turns}
 
@@ -134,17 +142,18 @@ class _Written:
 
 
 class _Script:
-    """Conversations as one model reads them."""
+    """Conversations as one model reads them in one namespace. ``known`` has the ids of its texts."""
 
     def __init__(
         self,
-        model: str,
+        realm: tuple[str, str],
         turns: Mapping[str, Turn],
         contexts: Mapping[str, ContextDefinition],
         tokenizer: PromptTokenizer,
+        known: dict[str, bytes],
     ) -> None:
-        self._model, self._turns, self._contexts, self._tokenizer = model, turns, contexts, tokenizer
-        self._known: dict[str, bytes] = {}
+        self._realm, self._model = realm, realm[0]
+        self._turns, self._contexts, self._tokenizer, self._known = turns, contexts, tokenizer, known
         self._written: dict[str, _Written] = {}
 
     def path_of(self, turn: Turn) -> Path:
@@ -164,10 +173,12 @@ class _Script:
         if turn.continues is not None:
             parent = self._turns[turn.continues]
             above = self._written[parent.name]
-            if parent.model == self._model:
-                before = above.before + above.lead + self._left_by(parent, RawOutputOf(parent.name))
+            same = parent.model == self._model
+            left = self._left_by(parent, RawOutputOf(parent.name) if same else OutputOf(parent.name))
+            if parent.realm == self._realm:
+                before = above.before + above.lead + left
             else:
-                before, lead = above.before, above.lead + self._left_by(parent, OutputOf(parent.name))
+                before, lead = above.before, above.lead + left
         return _Written(before, lead, self._said_in(turn) if turn.generates else ())
 
     def _left_by(self, turn: Turn, answer: Piece) -> tuple[Piece, ...]:

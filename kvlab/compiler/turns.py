@@ -44,8 +44,10 @@ class Turn:
         Set where it is no turn of a model but a call: ``parts`` are what it is given.
     model
         Name of its model; empty for the lab's own.
+    namespace
+        Within that of the run; empty for the run's own.
     start
-        The turn on whose state it starts: the nearest one of its conversation that has the same model.
+        The turn on whose state it starts: the nearest one of its conversation that has the same model and namespace.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Turn:
     unless: Unless | None = None
     tool: ToolDefinition | None = None
     model: str = ""
+    namespace: str = ""
     start: str | None = None
 
     @property
@@ -66,6 +69,11 @@ class Turn:
         if self.tool is not None:
             return self.tool.max_tokens
         return self.generation.max_new_tokens if self.generation is not None else 0
+
+    @property
+    def realm(self) -> tuple[str, str]:
+        """Model and namespace: what two turns have in common where one can start from the other's state."""
+        return self.model, self.namespace
 
     @property
     def generates(self) -> bool:
@@ -90,8 +98,8 @@ def turns_of(
     Raises
     ------
     GraphError
-        For a name that is not defined (any more), agents that wait for each other, or a turn that may be skipped on
-        another model than the one it would stand for; names them.
+        For a name that is not defined (any more), agents that wait for each other, or a turn that may be skipped with
+        another model or namespace than the one it would stand for; names them.
     MergeRefused
         For a prefix merge of branches that are not on one conversation.
     """
@@ -99,28 +107,30 @@ def turns_of(
         _require_names(definition, contexts, agents)
     turns: dict[str, Turn] = {}
     for name in _in_order({name: _needs(definition) for name, definition in agents.items()}):
-        turns[name] = _with_model(_turn(agents[name], turns), turns, models)
+        turns[name] = _in_its_realm(_turn(agents[name], turns), turns, models)
     return turns
 
 
-def _with_model(turn: Turn, turns: Mapping[str, Turn], models: Mapping[str, str]) -> Turn:
+def _in_its_realm(turn: Turn, turns: Mapping[str, Turn], models: Mapping[str, str]) -> Turn:
     if turn.tool is not None:
         return turn
     before = turns[turn.continues] if turn.continues is not None else None
     if turn.generation is None:
-        model = before.model if before is not None else ""
+        realm = before.realm if before is not None else ("", "")
     else:
         model = models[turn.generation.model] if turn.generation.model is not None else ""
-    if turn.unless is not None and before is not None and before.model != model:
+        realm = (model, turn.generation.namespace or "")
+    if turn.unless is not None and before is not None and before.realm != realm:
+        what = "model" if before.model != realm[0] else "namespace"
         raise GraphError(
-            f"agent {turn.name!r} may be skipped and would stand for {before.name!r}, which has another model",
-            hint=f"give both the same model=, or leave unless= of {turn.name!r} out",
+            f"agent {turn.name!r} may be skipped and would stand for {before.name!r}, which has another {what}",
+            hint=f"give both the same {what}=, or leave unless= of {turn.name!r} out",
             agent=turn.name,
         )
     start = before
-    while start is not None and start.model != model:
+    while start is not None and start.realm != realm:
         start = turns[start.continues] if start.continues is not None else None
-    return replace(turn, model=model, start=start.name if start is not None else None)
+    return replace(turn, model=realm[0], namespace=realm[1], start=start.name if start is not None else None)
 
 
 def _turn(definition: Definition, turns: Mapping[str, Turn]) -> Turn:

@@ -52,12 +52,15 @@ class Forecast:
         return sum(agent.state_prefill + agent.decode + agent.overhead for agent in self.agents)
 
 
-def forecast(graph: Graph, cost: CostModel) -> Forecast:
-    """Predicted cost of each operator of ``graph`` with all cores of the machine that ``cost`` was measured on."""
+def forecast(graph: Graph, costs: Mapping[str, CostModel]) -> Forecast:
+    """Predicted cost of each operator of ``graph`` with all cores of the machine that ``costs`` were measured on.
+
+    ``costs`` are by the names of :attr:`~kvlab.compiler.graph.Node.model`, the lab's own model's without a name.
+    """
     limits = {
         node.id: node.sampling.max_new_tokens if node.tool is None else node.tool.max_tokens for node in graph.nodes
     }
-    return Forecast(tuple(_agent(node, limits, cost) for node in graph.nodes if node.tool is None))
+    return Forecast(tuple(_agent(node, limits, costs[node.model]) for node in graph.nodes if node.tool is None))
 
 
 def _agent(node: Node, limits: Mapping[str, int], cost: CostModel) -> AgentCost:

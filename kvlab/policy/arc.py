@@ -8,9 +8,11 @@ list are in use.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from kvlab.policy.eviction import Candidate
+from kvlab.policy.shelves import Shelves
 
 
 class ARC:
@@ -19,6 +21,8 @@ class ARC:
     ``once`` and ``again`` are resident (T1 and T2 of the paper); ``was_once`` and ``was_again`` are remembered (B1, B2).
     ``target`` is how many of the residents should be in ``once`` (p).
     """
+
+    ends_only: ClassVar = False
 
     def __init__(self) -> None:
         self.once: OrderedDict[str, None] = OrderedDict()
@@ -58,21 +62,23 @@ class ARC:
         while len(self.was_once) + len(self.was_again) > self._capacity and self.was_again:
             self.was_again.popitem(last=False)
 
-    def order(self, candidates: Iterable[Candidate], now: int) -> Iterator[Candidate]:
+    def shelf(self, one: Candidate) -> Literal["once", "again"]:
+        """See :class:`~kvlab.policy.eviction.EvictionPolicy`. One for each list of residents."""
+        return "again" if one.key in self.again else "once"
+
+    def place(self, one: Candidate) -> tuple[float, ...]:
+        """See :class:`~kvlab.policy.eviction.EvictionPolicy`."""
+        return one.last_use, -one.depth
+
+    def order(self, shelves: Shelves, now: int) -> Iterator[Candidate]:
         """See :class:`~kvlab.policy.eviction.EvictionPolicy`."""
         del now
-        known = {one.key: one for one in candidates}
-        once, again = _listed(self.once, known), _listed(self.again, known)
         n_once = len(self.once)
-        while once or again:
-            if once and (n_once > self.target or not again):
-                n_once -= 1
-                yield once.pop()
-            else:
-                yield again.pop()
-
-
-def _listed(keys: Iterable[str], known: dict[str, Candidate]) -> list[Candidate]:
-    """Most recent first; of one moment, the shallowest first."""
-    listed = [known[key] for key in keys if key in known]
-    return sorted(listed, key=lambda one: (-one.last_use, one.depth))
+        while True:
+            once, again = shelves.first("once"), shelves.first("again")
+            one = once if once is not None and (n_once > self.target or again is None) else again
+            if one is None:
+                return
+            n_once -= one is once
+            shelves.take(one.key)
+            yield one

@@ -6,14 +6,18 @@ Optimal for pieces of one size and cost; pieces of K/V have both different, so i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import ClassVar
 
 from kvlab.errors import InvalidInput
 from kvlab.policy.eviction import Candidate
+from kvlab.policy.shelves import Shelves
 
 
 class Belady:
     """Orders by the next use, which every candidate must know."""
+
+    ends_only: ClassVar = False
 
     def used(self, key: str) -> None:
         """See :class:`~kvlab.policy.eviction.EvictionPolicy`."""
@@ -21,7 +25,12 @@ class Belady:
     def gone(self, key: str, *, evicted: bool) -> None:
         """See :class:`~kvlab.policy.eviction.EvictionPolicy`."""
 
-    def order(self, candidates: Iterable[Candidate], now: int) -> Iterator[Candidate]:
+    def shelf(self, one: Candidate) -> str:
+        """See :class:`~kvlab.policy.eviction.EvictionPolicy`. There is one."""
+        del one
+        return ""
+
+    def place(self, one: Candidate) -> tuple[float, ...]:
         """See :class:`~kvlab.policy.eviction.EvictionPolicy`.
 
         Raises
@@ -29,8 +38,14 @@ class Belady:
         InvalidInput
             If the next use of a candidate is unknown.
         """
+        return -_known(one), -one.depth, one.last_use
+
+    def order(self, shelves: Shelves, now: int) -> Iterator[Candidate]:
+        """See :class:`~kvlab.policy.eviction.EvictionPolicy`."""
         del now
-        return iter(sorted(candidates, key=lambda one: (-_known(one), -one.depth)))
+        while (one := shelves.first("")) is not None:
+            shelves.take(one.key)
+            yield one
 
 
 def _known(candidate: Candidate) -> float:

@@ -6,11 +6,14 @@ lets the deeper of two pieces go first where it sees no other difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from kvlab.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from kvlab.policy.shelves import Shelves
 
 NEVER = float("inf")
 """The next use of what is known not to be used again."""
@@ -49,9 +52,22 @@ class Candidate:
     depth: int = 0
     fixed_seconds: float = 0.0
 
+    @property
+    def rate(self) -> float:
+        """Seconds that each of its bytes saves where it is used."""
+        return self.seconds / self.nbytes
+
 
 class EvictionPolicy(Protocol):
-    """Orders candidates. May keep what it has seen; asks nobody."""
+    """Orders candidates. May keep what it has seen; asks nobody.
+
+    Attributes
+    ----------
+    ends_only
+        Whether only ends of paths are compared: what another candidate continues goes after that one.
+    """
+
+    ends_only: ClassVar[bool]
 
     def used(self, key: str) -> None:
         """``key`` was made, brought back or used."""
@@ -61,8 +77,16 @@ class EvictionPolicy(Protocol):
         """``key`` is not there any more: because this policy named it, or because nobody wants it."""
         ...
 
-    def order(self, candidates: Iterable[Candidate], now: int) -> Iterator[Candidate]:
-        """``candidates``, whoever should go first, first. Valid until one of them is used again."""
+    def shelf(self, one: Candidate) -> Hashable:
+        """Where a candidate is put: of those on one shelf the first in place goes first, at whatever moment."""
+        ...
+
+    def place(self, one: Candidate) -> tuple[float, ...]:
+        """Its place there. Changes nothing."""
+        ...
+
+    def order(self, shelves: Shelves, now: int) -> Iterator[Candidate]:
+        """Take those who should go, one after another, and yield each. Valid until one of them is used again."""
         ...
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kvlab.errors import InvalidInput
 from kvlab.policy.eviction import NEVER, Candidate, EvictionPolicy
+from kvlab.policy.shelves import Shelves
 
 SECONDS_PER_TOKEN = 1.0
 SECONDS_PER_TOKEN_AND_PAST = 1e-4
@@ -74,52 +75,56 @@ def replay(requests: Sequence[Request], policy: EvictionPolicy, budget_tokens: i
 class _Cache:
     def __init__(self, policy: EvictionPolicy, budget: int, uses: dict[int, list[int]] | None) -> None:
         self._policy, self._budget, self._uses = policy, budget, uses
-        self._held: dict[int, tuple[int, int, int, int | None]] = {}  # tokens, last use, depth, parent
-        self._past: dict[int, int] = {}
+        self._idle = Shelves(policy)
+        self._held: dict[int, int] = {}
+        """Tokens of each block that is there."""
         self._seen: set[int] = set()
         self.used = self.peak = self.n_tokens = self.hits = self.recomputed = self.evicted = 0
 
     def serve(self, moment: int, request: Request) -> None:
         """Count what is there, compute the rest, and keep what there is room for."""
-        wanted = frozenset(request.blocks)
-        past, parent, whole, room = 0, None, True, True
-        waiting: Iterator[Candidate] | None = None
-        for depth, (block, n_tokens) in enumerate(zip(request.blocks, request.tokens, strict=True)):
+        for block in request.blocks:
+            if block in self._held:  # what is used may not go
+                self._idle.take(str(block))
+        going = self._policy.order(self._idle, moment)
+        whole, room = True, True
+        for block, n_tokens in zip(request.blocks, request.tokens, strict=True):
+            there = block in self._held
+            whole = whole and there
             self.n_tokens += n_tokens
-            whole = whole and block in self._held
             if whole:
                 self.hits += n_tokens
             elif block in self._seen:
                 self.recomputed += n_tokens
             self._seen.add(block)
-            if block not in self._held and room:
-                while self.used + n_tokens > self._budget:
-                    waiting = waiting or self._policy.order(self._candidates(moment, wanted), moment)
-                    victim = next(waiting, None)
-                    if victim is None:
-                        room = False
-                        break
-                    self._drop(int(victim.key))
-            if block in self._held or room:
-                self.used += 0 if block in self._held else n_tokens
-                self._held[block] = (n_tokens, moment, depth, parent)
-                self._past[block] = past
+            room = room and (there or self._make_room(n_tokens, going))
+            if there or room:
+                self.used += 0 if there else n_tokens
+                self._held[block] = n_tokens
                 self._policy.used(str(block))
-            past, parent = past + n_tokens, block
         self.peak = max(self.peak, self.used)
+        for one in reversed(list(self._candidates(moment, request))):
+            self._idle.put(one)
 
-    def _drop(self, block: int) -> None:
-        self.used -= self._held.pop(block)[0]
-        self.evicted += 1
-        self._policy.gone(str(block), evicted=True)
+    def _make_room(self, n_tokens: int, going: Iterator[Candidate]) -> bool:
+        """Whether there is room for ``n_tokens`` more, once as many of ``going`` are gone as it takes."""
+        while self.used + n_tokens > self._budget:
+            victim = next(going, None)
+            if victim is None:
+                return False
+            self.used -= self._held.pop(int(victim.key))
+            self.evicted += 1
+            self._policy.gone(victim.key, evicted=True)
+        return True
 
-    def _candidates(self, moment: int, wanted: frozenset[int]) -> Iterator[Candidate]:
-        for block, (n_tokens, last, depth, parent) in self._held.items():
-            if block in wanted:
-                continue
-            seconds = n_tokens * (SECONDS_PER_TOKEN + SECONDS_PER_TOKEN_AND_PAST * self._past[block])
-            above = str(parent) if parent is not None else None
-            yield Candidate(str(block), n_tokens, seconds, last, self._next_use(block, moment), above, depth)
+    def _candidates(self, moment: int, request: Request) -> Iterator[Candidate]:
+        """The blocks of a request that are there now that it is served."""
+        past, parent = 0, None
+        for depth, (block, n_tokens) in enumerate(zip(request.blocks, request.tokens, strict=True)):
+            if block in self._held:
+                seconds = n_tokens * (SECONDS_PER_TOKEN + SECONDS_PER_TOKEN_AND_PAST * past)
+                yield Candidate(str(block), n_tokens, seconds, moment, self._next_use(block, moment), parent, depth)
+            past, parent = past + n_tokens, str(block)
 
     def _next_use(self, block: int, moment: int) -> float | None:
         if self._uses is None:

@@ -71,6 +71,7 @@ def core_beside(core: Core, path: Path, *, n_copies: int) -> Core:
     tokenizer = ChatTokenizer.load(path, card.name)
     found = replace(core, model=identity, config=config, tokenizer=tokenizer, beside=spec)
     found.cost = calibration.calibrated_beside(found)
+    core.catalog.evictor.prices[identity] = found.cost.prefill
     return found
 
 

@@ -178,6 +178,37 @@ class Catalog:
                 if other.phase is Phase.SPILLED and all(self.copies(s.recipe) for s in other.record.segments):
                     self.move_to(other.record.id, Phase.RESIDENT)
 
+    def give_up(self, state: str) -> None:
+        """Nobody makes a planned state any more, unless another action does: it is what has become of its segments.
+
+        Where one of them is nowhere the state is evicted, and keeps those before it.
+        """
+        with self.lock:
+            entry = self._states.get(state)
+            if entry is None or entry.phase is not Phase.PLANNED or not entry.record.segments:
+                return
+            path = [segment.recipe for segment in entry.record.segments]
+            held = self._segments.get(path[-1])
+            if held is not None and held.owners & self._at_work:
+                return
+            missing = next(
+                (n for n, one in enumerate(path) if not self.copies(one) and self.file_of(one) is None), None
+            )
+            if missing is None:
+                self.move_to(state, Phase.MATERIALIZED, Phase.RESIDENT)
+                if not all(self.copies(recipe) for recipe in path):
+                    self.move_to(state, Phase.SPILLED)
+                return
+            self.move_to(state, Phase.EVICTED)
+            self._tree(entry.record.namespace).remove(entry.record.path_ids, state)
+            self._disown(state, reversed(path[missing:]))
+
+    def give_up_all(self, run: str) -> None:
+        """:meth:`give_up` for every state of ``run``, which is over."""
+        with self.lock:
+            for state in [name for name, entry in self._states.items() if entry.run == run]:
+                self.give_up(state)
+
     def note_spilled(self, state: str) -> None:
         """A state that was just made of others' segments is spilled if some of them lie on disk alone."""
         with self.lock:

@@ -102,7 +102,7 @@ class Conductor:
         self._postponed: list[Unit] = []
         self._timeline = Timeline()
         self._refused = {edge.target: edge for edge in graph.state_edges if edge.fields and flow == "state"}
-        """By their target: edges from a state of another model, whose text is prefilled."""
+        """By their target: edges from a state of another model or namespace, whose text is prefilled."""
         self._cancelled = False
         self._waiting_unit: Unit | None = None
         self._give_up_at = 0.0
@@ -171,6 +171,7 @@ class Conductor:
                 self._retire(unit)
         finally:
             self.core.catalog.end_all(f"{self.run}/{self._mark}/")
+            self.core.catalog.give_up_all(self.run)
             self._finished()
 
     def _loop(self) -> None:
@@ -415,8 +416,9 @@ class Conductor:
         return self._speakers[node.model]
 
     def _namespace_of(self, node: Node) -> str:
-        """Models share nothing: equal ids are different texts to them."""
-        return f"{self.namespace}/{node.model}" if node.model else self.namespace
+        """Models share nothing: equal ids are different texts to them. A run's own name has no ``@``, an agent's no ``/``."""
+        within = f"{self.namespace}@{node.namespace}" if node.namespace else self.namespace
+        return f"{within}/{node.model}" if node.model else within
 
     def _outputs_for(self, node: Node, pieces: Sequence[Piece]) -> Mapping[str, bytes]:
         """What has been said, as the node's model reads it: what another one said is tokenized again."""

@@ -11,12 +11,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvlab.cost.model import PrefillCurve
 from kvlab.policy.eviction import NEVER, Candidate, EvictionPolicy
+from kvlab.policy.shelves import in_order
 from kvlab.runtime.spilling import HEADER_BYTES, Leaver
 
 if TYPE_CHECKING:
     from kvlab.runtime.catalog import Catalog
     from kvlab.runtime.entries import SegmentEntry, StateEntry
+    from kvlab.state.identity import ModelIdentity
+
+AS_TOKENS = PrefillCurve(0.0, 1.0, 0.0, 1)
 
 NextUse = Callable[[str], float | None]
 """State → actions until its next use: :data:`~kvlab.policy.eviction.NEVER`, or None where it is not one of whom is asked."""
@@ -34,17 +39,13 @@ class Evictor:
 
     Attributes
     ----------
-    seconds
-        What computing a segment again takes, by its tokens and those before it. As many as tokens, until the lab has
-        measured better.
-    fixed_seconds
-        How much of it any prefill takes, however short it is.
+    prices
+        What computing a segment again takes, by the model that made it. As many seconds as tokens, where nobody has measured.
     """
 
     def __init__(self, catalog: Catalog, policy: EvictionPolicy) -> None:
         self._catalog, self.policy = catalog, policy
-        self.seconds: Callable[[int, int], float] = lambda n_tokens, past: float(n_tokens)  # noqa: ARG005 - as it is called
-        self.fixed_seconds = 0.0
+        self.prices: dict[ModelIdentity, PrefillCurve] = {}
         self._graphs: list[NextUse] = []
 
     @contextmanager
@@ -112,7 +113,7 @@ class Evictor:
         """
         catalog, found, named = self._catalog, dict[str, _Victim](), list[list[str]]()
         freed = 0
-        for one in self.policy.order(self._candidates(device), catalog.moment):
+        for one in in_order(self.policy, self._candidates(device), catalog.moment):
             if freed >= nbytes:
                 break
             to_disk = self._goes_to_disk(one)
@@ -210,15 +211,14 @@ class Evictor:
                 yield self._candidate(held, states, nbytes)
 
     def _candidate(self, held: SegmentEntry, states: list[StateEntry], nbytes: int) -> Candidate:
-        path = states[0].record.segments
+        record = states[0].record  # a segment's recipe has its model in it, so that all its states are of that one
+        path, price = record.segments, self.prices.get(record.model, AS_TOKENS)
         depth, segment = next((i, one) for i, one in enumerate(path) if one.recipe == held.recipe)
-        growing = self.seconds(segment.n_tokens, segment.start) - self.fixed_seconds
+        growing = price.seconds(segment.n_tokens, segment.start) - price.a
         # A machine on which prefills of any length take as long says nothing of tokens: then they count alike.
         seconds = growing if growing > 0 else float(segment.n_tokens)
         following = self._next_use([entry.record.id for entry in states])
-        return Candidate(
-            held.recipe, nbytes, seconds, held.last_use, following, segment.parent, depth, self.fixed_seconds
-        )
+        return Candidate(held.recipe, nbytes, seconds, held.last_use, following, segment.parent, depth, price.a)
 
     def _next_use(self, states: list[str]) -> float | None:
         """The soonest that is known of; unknown if one of the states may be used by somebody who has not said so."""

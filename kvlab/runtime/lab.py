@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -197,20 +198,19 @@ class Lab(metaclass=Remembered):
         """G_s of a workflow: what will run, what state and text flow, what must be recomputed and why. Runs nothing.
 
         A shared prefix shorter than ``min_shared_tokens`` is no state of its own; by default, one whose repeated
-        prefill is cheaper on this machine than another task. The graph carries a forecast of what it will cost.
+        prefill by its model is cheaper on this machine than another task. The graph carries a forecast of what it will cost.
         """
         self._require_open()
-        if min_shared_tokens is None:
-            min_shared_tokens = self.core.cost.tokens_worth_a_task()
         graph = compile_workflow(
             workflow,
             self.core.tokenizer,
-            min_shared_tokens=min_shared_tokens,
+            min_shared_tokens=_least_shared(self.core, min_shared_tokens),
             max_positions=self.core.config.max_positions,
             model=self.card.name,
-            models={name: _spoken(verbs.core) for name, verbs in self._verbs.models.items()},
+            models={name: _spoken(verbs.core, min_shared_tokens) for name, verbs in self._verbs.models.items()},
         )
-        return replace(graph, forecast=forecast(graph, self.core.cost))
+        costs = {verbs.core.model.name: verbs.core.cost for verbs in self._verbs.models.values()}
+        return replace(graph, forecast=forecast(graph, {**costs, "": self.core.cost}))
 
     def run(
         self,
@@ -224,6 +224,7 @@ class Lab(metaclass=Remembered):
         policy: str | Policy = "cheapest",
         overrides: Mapping[str, str | tuple[str, str]] | None = None,
         audit: bool = False,
+        root: str | os.PathLike[str] | None = None,
     ) -> Run:
         """Start a workflow and return at once.
 
@@ -248,6 +249,8 @@ class Lab(metaclass=Remembered):
         audit
             When the work is done, take every road of every edge once more, measure it, and record what the choice cost
             over the best one. Changes no state; the run takes longer by that.
+        root
+            Folder that the run's folder is made in; ``$KVLAB_RUNS`` by default, else ``./runs``.
         """
         self._require_open()
         chosen_policy = policy_named(policy)
@@ -258,7 +261,7 @@ class Lab(metaclass=Remembered):
             logger.warning("%s", warning)
         chosen = self._chosen_workers(workers)
         wanted = self._overrides(graph, overrides or {})
-        folder = new_run_folder(name or f"{workflow.name}-{flow}")
+        folder = new_run_folder(name or f"{workflow.name}-{flow}", root=root)
         # Only states made in this run are reused, so that its figures stand alone.
         namespace = f"{self.core.namespace}/{folder.path.name}"
         marks = self._log_marks()
@@ -505,8 +508,13 @@ def _at_exit(close: Callable[[], None]) -> None:
     getattr(threading, "_register_atexit", atexit.register)(still_there)
 
 
-def _spoken(core: Core) -> Spoken:
-    return Spoken(core.tokenizer, core.config.max_positions, core.model, core.config)
+def _spoken(core: Core, min_shared_tokens: int | None) -> Spoken:
+    least = _least_shared(core, min_shared_tokens)
+    return Spoken(core.tokenizer, core.config.max_positions, core.model, core.config, least)
+
+
+def _least_shared(core: Core, wanted: int | None) -> int:
+    return core.cost.tokens_worth_a_task() if wanted is None else wanted
 
 
 def _identity_document(core: Core) -> dict[str, Any]:

@@ -116,8 +116,7 @@ class Opening:
                     self.progress.say(f"Turned off on this scheduler, because kvlab places states itself: {setting}")
             measure = calibration.calibrate if self.calibrate else calibration.calibrated
             core.cost = measure(core, first["cores"])
-            core.catalog.evictor.seconds = core.cost.prefill.seconds
-            core.catalog.evictor.fixed_seconds = core.cost.prefill.a
+            core.catalog.evictor.prices[core.model] = core.cost.prefill
             if core.catalog.disk is not None:
                 disk = calibration.disk_link(core, self.scratch, anew=self.calibrate)
                 core.cost = replace(core.cost, disk=disk)

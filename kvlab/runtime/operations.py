@@ -347,7 +347,7 @@ class Operations:
                 self.core.catalog.discard_copy(segment.recipe, generation)
 
     def abandon(self, pending: Pending) -> None:
-        """Forget a request that failed or was cancelled: its copies and its reservations."""
+        """Forget a request that failed or was cancelled: its copies and its reservations, and that its state was to come."""
         for recipe, generation in zip(pending.recipes, pending.generations, strict=True):
             self.core.catalog.discard_copy(recipe, generation)
         made_again = dict(pending.past)
@@ -366,6 +366,8 @@ class Operations:
             self.core.catalog.budget.release(name)
         pending.rooms.clear()
         self._unclaim(pending)
+        if pending.request.parent is not None:
+            self.core.catalog.give_up(pending.request.parent.id)
 
     def register(
         self,

@@ -28,7 +28,7 @@ def tell_decision(hub: Hub, run: str, source: str, target: str, decision: Decisi
 
 
 def tell_refused(hub: Hub, run: str, edge: StateEdge, state: StateRecord, decision: Decision) -> None:
-    """``state`` is of another model than the one that goes on: its text is prefilled, and there is no other road."""
+    """``state`` is of another model or namespace than who goes on: its text is prefilled, there is no other road."""
     recompute = replace(decision.chosen, how="recompute")
     refused = Alternative("transfer", recompute.worker, {}, state.nbytes, excluded=edge.recompute_because)
     because = edge.recompute_because or ""

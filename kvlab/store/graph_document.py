@@ -21,6 +21,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
                 "known_tokens": node.known_tokens,
                 "max_new_tokens": node.sampling.max_new_tokens,
                 "model": node.model or None,
+                "namespace": node.namespace or None,
                 "tool": node.tool.name if node.tool is not None else None,
                 "unless": [node.unless.agent, node.unless.text] if node.unless is not None else None,
             }

@@ -11,6 +11,9 @@ from kvlab.errors import InvalidInput
 RESERVED_IN_NAMES = ":/#"
 """They build kvlab's own ids: ``context:paper``, ``reviewer-1/0``, ``context:paper#2``."""
 
+RESERVED_IN_NAMESPACES = "/@"
+"""They divide the namespaces of a lab, a run, an agent and a model."""
+
 LARGEST_SEED = 2**63 - 1
 
 
@@ -42,6 +45,13 @@ def checked_text(where: str, text: Any) -> str:
             position=error.start,
         ) from None
     return text
+
+
+def checked_namespace(where: str, namespace: Any) -> str:
+    """A namespace within that of a run: text without the marks that divide the two."""
+    if not any(mark in checked_text(where, namespace) for mark in RESERVED_IN_NAMESPACES):
+        return str(namespace)
+    raise InvalidInput(f"{where} is {namespace!r}", hint="a text without any of / @", namespace=namespace)
 
 
 def checked_integer(where: str, value: Any, least: int, largest: int = LARGEST_SEED) -> int:

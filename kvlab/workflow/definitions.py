@@ -43,12 +43,13 @@ class ContextDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How an agent's answer is drawn, and by which model (None: the lab's)."""
+    """How an agent's answer is drawn, by which model (None: the lab's), and in which namespace (None: the run's own)."""
 
     max_new_tokens: int = 64
     temperature: float = 0.0
     seed: int = 0
     model: str | None = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

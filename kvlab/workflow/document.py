@@ -22,9 +22,10 @@ from kvlab.workflow.tools import TOOLS
 from kvlab.workflow.workflow import Workflow
 
 KEYS = ("name", "contexts", "agents")
-AGENT_KEYS = ("name", "prompt", "continues", "role", "unless", "model", "max_new_tokens", "temperature", "seed")
+GENERATION_KEYS = ("model", "namespace", "max_new_tokens", "temperature", "seed")
+AGENT_KEYS = ("name", "prompt", "continues", "role", "unless", *GENERATION_KEYS)
 UNLESS_KEYS = ("agent", "says")
-MERGE_KEYS = ("name", "merge", "how", "instruction", "model", "max_new_tokens", "temperature", "seed")
+MERGE_KEYS = ("name", "merge", "how", "instruction", *GENERATION_KEYS)
 TOOL_KEYS = ("name", "tool", "given", "pause_seconds", "hold_seconds", "max_tokens")
 _DEFAULTS = Generation()
 _EXAMPLE = "`kvlab workloads review` prints an example"
@@ -88,7 +89,7 @@ def _written(definition: Definition) -> dict[str, Any]:
         if definition.unless is not None:
             told["unless"] = {"agent": definition.unless.agent, "says": definition.unless.text}
     drawn = definition.generation
-    for key in ("model", "max_new_tokens", "temperature", "seed") if drawn is not None else ():
+    for key in GENERATION_KEYS if drawn is not None else ():
         if getattr(drawn, key) != getattr(_DEFAULTS, key):
             told[key] = getattr(drawn, key)
     return told

@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from kvlab.errors import InvalidInput
-from kvlab.workflow.checks import checked_integer, checked_name, checked_seconds, checked_temperature, checked_text
+from kvlab.workflow.checks import (
+    checked_integer,
+    checked_name,
+    checked_namespace,
+    checked_seconds,
+    checked_temperature,
+    checked_text,
+)
 from kvlab.workflow.definitions import (
     AgentDefinition,
     AnswerPart,
@@ -109,6 +116,7 @@ class Workflow:
         role: str | None = None,
         unless: tuple[Agent, str] | None = None,
         model: str | None = None,
+        namespace: str | None = None,
         max_new_tokens: int = 64,
         temperature: float = 0,
         seed: int = 0,
@@ -130,6 +138,9 @@ class Workflow:
             it. With ``continues``, on which it then stands.
         model
             Name of the model; None is the lab's.
+        namespace
+            Its states are used by nobody of another one, and it uses none of theirs: what it reads or continues there is
+            prefilled again. None is the run's own, to whomever it continues.
         max_new_tokens
             At least 1 token is generated and at most this many.
         temperature
@@ -158,7 +169,7 @@ class Workflow:
         condition = self._stop_condition(where, unless, parent)
         if parent == name or AnswerPart(name) in parts or (condition is not None and condition.agent == name):
             raise InvalidInput(f"{where} refers to itself", hint="give the later turn another name")
-        generation = _generation(where, model, max_new_tokens, temperature, seed)
+        generation = _generation(where, model, max_new_tokens, temperature, seed, namespace)
         self._replace(name, "agent")
         self._agents[name] = AgentDefinition(name, parts, parent, role, generation, condition)
         return Agent(self, name)
@@ -171,6 +182,7 @@ class Workflow:
         how: Literal["prefix", "summary"] = "prefix",
         instruction: str | None = None,
         model: str | None = None,
+        namespace: str | None = None,
         max_new_tokens: int | None = None,
         temperature: float | None = None,
         seed: int | None = None,
@@ -205,7 +217,7 @@ class Workflow:
         if name in branches:
             raise InvalidInput(f"{where} refers to itself", hint="give it another name")
         given: dict[str, Any] = {"instruction": instruction, "model": model, "max_new_tokens": max_new_tokens}
-        given |= {"temperature": temperature, "seed": seed}
+        given |= {"temperature": temperature, "seed": seed, "namespace": namespace}
         chosen = {keyword: value for keyword, value in given.items() if value is not None}
         if how == "prefix":
             if chosen:
@@ -343,7 +355,9 @@ class Workflow:
         return "<br>".join(rows)
 
 
-def _generation(where: str, model: Any, max_new_tokens: Any, temperature: Any, seed: Any) -> Generation:
+def _generation(
+    where: str, model: Any, max_new_tokens: Any, temperature: Any, seed: Any, namespace: Any = None
+) -> Generation:
     if model is not None:
         checked_text(f"model= of {where}", model)
     return Generation(
@@ -351,6 +365,7 @@ def _generation(where: str, model: Any, max_new_tokens: Any, temperature: Any, s
         temperature=checked_temperature(f"temperature= of {where}", temperature),
         seed=checked_integer(f"seed= of {where}", seed, 0),
         model=model,
+        namespace=None if namespace is None else checked_namespace(f"namespace= of {where}", namespace),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from kvlab.bench.kv_memory import PAGE, Sample, Watch, kv_memory, kv_pss
 from kvlab.bench.pressure import POLICIES, QUICK, Outcome, documents, metrics_of, recomputed_tokens, run, side_by_side
+from kvlab.store.runs import runs_root
 from kvlab.workloads import build
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="smaps and memfd are Linux's")
@@ -96,7 +97,9 @@ def test_figures_are_sums_over_workloads() -> None:
 @pytest.mark.timeout(400)
 def test_a_quick_one_runs_and_holds_what_must_hold(tiny_model_dir: str, tmp_path: Path, kvlab_folders: Any) -> None:
     told: list[str] = []
+    before = list(runs_root().iterdir()) if runs_root().exists() else []
     record = run(tmp_path / "out", tiny_model_dir, quick=True, say=told.append)
+    assert (list(runs_root().iterdir()) if runs_root().exists() else []) == before
     assert json.loads((tmp_path / "out" / "summary.json").read_text()) == record
     figures = {name: metric["value"] for name, metric in record["metrics"].items()}
     assert figures["budget_exceeded"] == 0

@@ -417,7 +417,9 @@ class World:
                 assert one not in arguments or verb == "save and load"
                 one.wanted = False
                 self.n_evicted += 1
-            elif not one.wanted and phase == "planned":  # an attempt that failed, or one that is made when used
+            elif not one.wanted and phase != "evicted":
+                # Made when it is used; or an attempt failed that had made it. One that came to nothing plans nothing.
+                assert phase != "planned" or verb != "resume"
                 one.wanted = True
         self.spilled = {one.handle.id for one in self.states if one.handle.phase == "spilled"}
 
@@ -480,6 +482,8 @@ class World:
             if not all(copy.workers for copy in copies):
                 return False  # it is being made again
             sizes = {key: nbytes for (key, _), nbytes in lying.items()}
+            if any(copy.key not in sizes for copy in copies):
+                return False  # it was made between the two looks
             once = self.lab.core.same_host == "map"
             counted = sum(sizes[copy.key] * (1 if once else len(copy.workers)) for copy in copies)
             return counted == budget.used_bytes

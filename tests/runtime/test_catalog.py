@@ -285,6 +285,31 @@ def test_phases_move_only_as_allowed(world: World) -> None:
         world.catalog.evict(state.id)
 
 
+def test_a_state_that_did_not_come_is_what_its_segments_are(world: World) -> None:
+    catalog = world.catalog
+    whole, half, none, busy = (world.held(world.state(path)) for path in ("a/b", "c/d", "e", "f"))
+    for record in (whole, half, none, busy):
+        catalog.evict(record.id)
+        catalog.revive(record)
+    for recipe in ("a", "a/b", "c"):
+        world.copy(recipe)
+    catalog.begin("another", ["f"])
+    for record in (whole, half, none, busy):
+        catalog.give_up(record.id)
+        catalog.give_up(record.id)
+    phases = [catalog.entry(record.id).phase for record in (whole, half, none, busy)]
+    assert phases == [Phase.RESIDENT, Phase.EVICTED, Phase.EVICTED, Phase.PLANNED]
+    assert catalog.copies("c")  # what is there stays; it is used when the rest comes back
+    assert [catalog.segment(recipe) for recipe in ("c/d", "e")] == [None, None]
+    assert catalog.longest_prefix("", half.path_ids)[1] is None
+    catalog.end_all("another")
+    catalog.give_up_all("")
+    assert catalog.entry(busy.id).phase is Phase.EVICTED
+    for record in (half, none):
+        catalog.revive(record)
+        assert catalog.entry(record.id).phase is Phase.PLANNED
+
+
 def test_prefixes_are_found_within_a_namespace_alone(world: World) -> None:
     short, long = world.state("doc"), world.state("doc/plan")
     ids = pack_ids(map(ord, "docplanet"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvlab.bench.pressure import side_by_side
+from kvlab.cost.model import PrefillCurve
 from kvlab.errors import IllegalTransition, InvalidInput, NoRoom, StateGone
 from kvlab.policy.eviction import NEVER, eviction_policy
 from kvlab.policy.lru import LRU
@@ -236,6 +238,23 @@ def test_a_graph_says_what_is_used_next(world: Any) -> None:
         assert [phase(world, one) for one in (soon, late, never)] == [Phase.RESIDENT, Phase.RESIDENT, Phase.EVICTED]
         world.copy("eee")
     assert [phase(world, one) for one in (soon, late)] == [Phase.RESIDENT, Phase.EVICTED]
+
+
+def test_each_segment_costs_what_its_own_model_takes(world: Any) -> None:
+    """Of two alike, the one whose model computes quickly goes, whichever was used last; and the price says how much."""
+    evictor = world.catalog.evictor
+    evictor.policy = eviction_policy("workflow")
+    quick, slow = (replace(_module.MODEL, name=name, weights=name) for name in ("quick", "slow"))
+    evictor.prices = {quick: PrefillCurve(0.5, 1.0, 0.0, 1), slow: PrefillCurve(4.0, 3.0, 0.5, 1)}
+    records = {}
+    for model in (slow, quick):
+        record = world.state(model.name[0] * 4)
+        world.catalog.entry(record.id).record = records[model] = replace(record, model=model)
+    prices = {one.key: (one.seconds, one.fixed_seconds) for one in evictor._candidates(None)}
+    assert prices == {"qqqq": (4.0, 0.5), "ssss": (3.0 * 4 + 0.5 * 4 * 2, 4.0)}
+    with evictor.knowing({record.id: 3.0 for record in records.values()}.get):
+        world.copy("xxxx")
+    assert [phase(world, records[model]) for model in (quick, slow)] == [Phase.EVICTED, Phase.RESIDENT]
 
 
 def test_what_is_only_planned_keeps_nothing(world: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import kvlab
-from kvlab.errors import Cancelled, GraphError, InvalidInput, NoRoom
+from kvlab.errors import Cancelled, GraphError, InvalidInput, KVLabError, NoRoom
 from kvlab.state.tokens import pack_ids, unpack_ids
 from kvlab.workloads.review import review
 
@@ -193,6 +194,61 @@ def test_a_run_cancelled_in_mid_decode_stops_there(lab: Any, flow: str) -> None:
     assert run.tables["agents"].to_pylist()[0]["n_generated"] < 700
     assert used_bytes(lab) == sum(size for _, size in lab.core.catalog.holders())
     assert lab.run(tiny_review(), min_shared_tokens=SHARE).wait().status == "done"
+
+
+def test_a_state_that_a_run_did_not_bring_back_is_evicted_when_it_ends(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was evicted while the run was paused; what would bring it back fails once, and is cancelled another time."""
+    import threading
+
+    from kvlab.runtime.operations import Operations
+    from kvlab.store.events import Kind
+
+    wf = kvlab.Workflow("comes back")
+    first = wf.agent("first", DOCUMENT, max_new_tokens=3)
+    wf.agent("second", "On.", continues=first, max_new_tokens=500)
+
+    def evicted() -> Any:
+        run = lab.run(wf, paused=True, overrides={"first→second": "recompute"}).step()
+        deadline = time.monotonic() + 20
+        while run.state_of("first") != "done" or run.pending is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        run["first"].state.evict()
+        return run
+
+    def phases(run: Any) -> list[str]:
+        state = run["first"].state.id
+        saved = kvlab.open_run(run.path)
+        told = [json.loads(row["detail"]) for row in saved.events.to_pylist() if row["kind"] == "state.phase"
+                and row["state"] == state]  # fmt: skip
+        assert [row["phase"] for row in saved.tables["states"].to_pylist() if row["state"] == state] == ["evicted"]
+        return [one["then"] for one in told]
+
+    def cannot(*_: Any) -> Any:
+        raise KVLabError("it cannot be brought back", hint="none")
+
+    run = evicted()
+    with monkeypatch.context() as patch:
+        patch.setattr(Operations, "_path", cannot)
+        with pytest.raises(KVLabError, match="cannot be brought back"):
+            run.play().wait(timeout=60)
+    assert phases(run)[-2:] == ["planned", "evicted"]
+
+    run = evicted()
+    speaking = threading.Event()
+    stop = lab.core.hub.listen(
+        lambda _, event: speaking.set() if event.kind is Kind.TOKENS and event.agent == "second" else None
+    )
+    run.play()
+    assert speaking.wait(30)
+    run.cancel()
+    with pytest.raises(Cancelled):
+        run.wait(timeout=30)
+    stop()
+    assert run["first"].state.phase != "planned"
+    assert run["first"].state.resume(" More", max_new_tokens=2).text is not None
 
 
 def test_a_step_is_heard_of_while_the_next_action_waits(lab: Any) -> None:

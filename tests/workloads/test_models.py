@@ -76,6 +76,27 @@ def test_the_edge_between_them_names_what_differs(other: str, run: Any) -> None:
     assert [one["name"] for one in saved.world.run["models"]][1:] == [other]
 
 
+def test_forecast_and_eviction_take_each_model_at_its_own_price(lab: Any, other: str, run: Any) -> None:
+    own, its = lab.core, lab._verbs.models[other].core
+    assert own.cost.prefill != its.cost.prefill
+    priced = {one.node: one for one in run.graph.forecast.agents}
+    for node in run.graph.nodes:
+        cost = its.cost if node.model else own.cost
+        one = priced[node.id]
+        assert one.text_prefill == cost.prefill.seconds(one.n_path)
+        assert one.decode == cost.decode.seconds(max(0, node.sampling.max_new_tokens - 1), 1, one.n_path)
+    assert lab.core.catalog.evictor.prices == {own.model: own.cost.prefill, its.model: its.cost.prefill}
+    made = {segment.recipe: state.record.model for state in run.states.values() for segment in state.record.segments}
+    candidates = {one.key: one for one in lab.core.catalog.evictor._candidates(None) if one.key in made}
+    assert {made[key] for key in candidates} == {own.model, its.model}
+    for key, one in candidates.items():
+        core = own if made[key] == own.model else its
+        assert one.fixed_seconds == core.cost.prefill.a
+        held = next(s for state in run.states.values() for s in state.record.segments if s.recipe == key)
+        assert one.nbytes in {n * held.n_tokens * core.config.bytes_per_token for n in (1, 2)}  # on one worker, or both
+    assert own.config.bytes_per_token != its.config.bytes_per_token
+
+
 def test_a_state_of_the_other_model_is_resumed_by_it(other: str, run: Any) -> None:
     more = run["check"].state.resume(" And", max_new_tokens=4)
     assert more.state.model.name == other
