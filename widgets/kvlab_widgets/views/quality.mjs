@@ -1,5 +1,5 @@
 class QualityView extends Panel {
-  get legend() { return "<span>on the line: as predicted</span><span>× done otherwise</span>"; }
+  get legend() { return "<span>line: as predicted</span><span>× done otherwise</span>"; }
   reshape() {
     const a = this.store.actuals, n = a.born.length;
     if (this.seen === n) return;
