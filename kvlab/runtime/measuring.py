@@ -166,6 +166,7 @@ def disk_points(folder: str, effort: Effort) -> list[tuple[int, float]]:
     points = []
     for n_tokens in effort.link_tokens:
         path = f"{folder}/probe-{n_tokens}"
+        Path(path).touch(mode=0o600)
         file = spill(path, probe_segment(n_tokens).tensor())
         try:
             taken = [_timed(partial(unspill, "probe", file, b"", 0)) for _ in range(effort.repeats)]

@@ -96,33 +96,43 @@ class DiskTier:
         """
         from kvlab.runtime import tasks
 
-        going: list[tuple[Leaver, int, Any]] = []
+        going: list[tuple[Leaver, Path, int, Any]] = []
         for leaver in leavers:
             size = leaver.nbytes + HEADER_BYTES
             with self._lock:
                 fits = self._used() + size <= self.limit_bytes
                 self._writing += size if fits else 0
-            if fits:
-                path = self._folder / f"{leaver.recipe[:16]}-{next(self._numbers)}.safetensors"
-                future = self._client.submit(
-                    tasks.spill, str(path), leaver.future, pure=False, workers=sorted(leaver.workers)
-                )
-                going.append((leaver, size, future))
-        return frozenset(leaver.recipe for leaver, size, future in going if self._written(leaver, size, future))
+            if not fits:
+                continue
+            path = self._folder / f"{leaver.recipe[:16]}-{next(self._numbers)}.safetensors"
+            try:
+                path.touch(mode=0o600)
+            except OSError as trouble:
+                self._give_up(leaver, path, size, trouble)
+                continue
+            future = self._client.submit(
+                tasks.spill, str(path), leaver.future, pure=False, workers=sorted(leaver.workers)
+            )
+            going.append((leaver, path, size, future))
+        return frozenset(one[0].recipe for one in going if self._written(*one))
 
-    def _written(self, leaver: Leaver, size: int, future: Any) -> bool:
+    def _written(self, leaver: Leaver, path: Path, size: int, future: Any) -> bool:
         try:
             told: Spilled = future.result(timeout=PATIENCE_SECONDS + leaver.nbytes / SLOWEST_BYTES_PER_SECOND)
         except Exception as trouble:  # noqa: BLE001 - whatever it was, the segment can be computed again
-            self._say(f"segment {leaver.recipe[:12]} could not be spilled and is forgotten: {trouble or repr(trouble)}")
             future.cancel()
-            with self._lock:
-                self._writing -= size
+            self._give_up(leaver, path, size, trouble)
             return False
         with self._lock:
             self._writing -= size
             self._files[leaver.recipe] = told
         return True
+
+    def _give_up(self, leaver: Leaver, path: Path, size: int, trouble: Exception) -> None:
+        path.unlink(missing_ok=True)  # who is still at it, or begins anew, leaves nothing
+        with self._lock:
+            self._writing -= size
+        self._say(f"segment {leaver.recipe[:12]} could not be spilled and is forgotten: {trouble or repr(trouble)}")
 
     def forget(self, recipe: str) -> int:
         """Remove a segment's file, if there is one. Returns its bytes."""

@@ -2,6 +2,9 @@
 
 What a file must be is kept in memory by whoever had it written, not on the disk: a file that was changed, cut off or
 exchanged never passes for the one that was written. Nothing is forced to the disk, because nothing outlives its lab.
+
+Who wants a file makes it, empty; a worker only fills it in, and to remove it is to want it no more. So nothing is left of
+what was given up, also where a worker is still at it, or is told to do it again by a scheduler that lost its answer.
 """
 
 from __future__ import annotations
@@ -39,24 +42,28 @@ class Spilled:
 
 
 def spill(path: str, payload: torch.Tensor) -> Spilled:
-    """Write ``payload`` ``[layers, 2, kv_heads, tokens, head_dim]`` to a new file at ``path``.
+    """Write ``payload`` ``[layers, 2, kv_heads, tokens, head_dim]`` into the file at ``path``, which is there already.
 
     Raises
     ------
     NoRoom
         If the disk is full; no part of the file is left.
+    FileNotFoundError
+        If it is wanted no more.
     OSError
         For any other trouble with the disk; no part of the file is left.
     """
-    file = Path(path)
+    place = Path(path)
     try:
-        told = write_payload(file, payload, durable=False)
+        with place.open("r+b") as file:
+            file.truncate()
+            told = write_payload(file, payload, durable=False)
     except OSError as error:
-        file.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
         if not is_full(error):
             raise
         hint = "free space, give Lab(spill_bytes=...) less, or turn it off with 0"
-        raise no_room(file, payload.nbytes, kept="the state is forgotten instead", hint=hint) from error
+        raise no_room(place, payload.nbytes, kept="the state is forgotten instead", hint=hint) from error
     return Spilled(path, told["nbytes"], payload.nbytes, told["xxh3_128"], tuple(payload.shape))
 
 

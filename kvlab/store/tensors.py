@@ -14,7 +14,7 @@ import struct
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
 
@@ -62,7 +62,9 @@ def save_payloads(folder: str | os.PathLike[str], payloads: Sequence[torch.Tenso
     draft.mkdir(mode=0o700, parents=True)
     try:
         for index, payload in enumerate(payloads):
-            page["segments"].append(write_payload(draft / f"segment-{index:05d}.safetensors", payload))
+            name = f"segment-{index:05d}.safetensors"
+            with (draft / name).open("wb") as segment:
+                page["segments"].append({"file": name, **write_payload(segment, payload)})
         with (draft / PAGE).open("w", encoding="utf-8") as file:
             file.write(_json({**page, "xxh3_128": _digest(json.loads(_json(page)))}))
             file.flush()
@@ -135,8 +137,10 @@ def _load(source: Path, told: dict[str, Any]) -> torch.Tensor:
     return payload
 
 
-def write_payload(path: Path, payload: torch.Tensor, *, durable: bool = True) -> dict[str, Any]:
-    """Write one payload as a safetensors file and return what it must be; ``durable`` waits until it is on the disk.
+def write_payload(file: BinaryIO, payload: torch.Tensor, *, durable: bool = True) -> dict[str, Any]:
+    """Write one payload as safetensors into an empty ``file`` and return what it must be.
+
+    ``durable`` waits until it is on the disk.
 
     Raises
     ------
@@ -154,16 +158,14 @@ def write_payload(path: Path, payload: torch.Tensor, *, durable: bool = True) ->
     header = json.dumps(entry).encode()
     header += b" " * (-len(header) % 8)
     digest = xxhash.xxh3_128()
-    with path.open("wb") as file:
-        pieces: list[bytes | memoryview] = [struct.pack("<Q", len(header)), header, *_pieces(whole, nbytes)]
-        for piece in pieces:
-            digest.update(piece)
-            file.write(piece)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-        size = file.tell()
-    return {"file": path.name, "nbytes": size, "xxh3_128": digest.hexdigest(), "shape": shape, "dtype": dtype}
+    pieces: list[bytes | memoryview] = [struct.pack("<Q", len(header)), header, *_pieces(whole, nbytes)]
+    for piece in pieces:
+        digest.update(piece)
+        file.write(piece)
+    file.flush()
+    if durable:
+        os.fsync(file.fileno())
+    return {"nbytes": file.tell(), "xxh3_128": digest.hexdigest(), "shape": shape, "dtype": dtype}
 
 
 def _pieces(tensor: torch.Tensor, nbytes: int) -> list[memoryview]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pytest
 
+from kvlab.errors import NoRoom
 from kvlab.store.events import Event, Kind
 
 
@@ -64,3 +65,22 @@ def test_stopped_for_so_long_that_its_work_goes_to_another(
         faults.wait_for_all(lab)
         cold.require_right(lab, state.resume(" so", max_new_tokens=3))
         assert answers(lab.run(three_agents()).wait()) == undisturbed
+
+
+def test_a_spill_that_is_given_up_leaves_no_file_when_its_worker_goes_on(make_lab: Any, faults: Any, cold: Any) -> None:
+    with make_lab(kv_budget="64 MiB", namespace="stopped-spill", spill_bytes="1 MiB") as lab:
+        state = lab.materialize("Written by a worker that is stopped for too long. ", worker="worker-0")
+        folder, pid = lab._scratch / "spilled", lab._cluster.pids["worker-0"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(NoRoom, match="could not be written"):
+                state.spill()
+            assert list(folder.iterdir()) == []
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        # Whatever it was at, or is told to do again, is done by then.
+        assert state.resume(" so", max_new_tokens=3, worker="worker-0").n_reused == state.n_tokens
+        assert list(folder.iterdir()) == []
+        assert lab.core.catalog.disk.used_bytes == 0
+        cold.require_right(lab, state.resume(" so", max_new_tokens=2))
+        assert state.spill() == state.nbytes
