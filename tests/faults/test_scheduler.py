@@ -62,7 +62,8 @@ def require_told(lab: Any, run: Any, state: Any) -> None:
 
 
 def test_own_scheduler_closed(make_lab: Any, faults: Any) -> None:
-    folders = set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    mine = f"{PREFIX}{os.getpid()}-*"
+    folders = set(Path(tempfile.gettempdir()).glob(mine))
     with make_lab(kv_budget="64 MiB", namespace="closed-scheduler") as lab:
         pids = list(lab._cluster.pids.values())
         state = lab.materialize(TEXT)
@@ -72,7 +73,7 @@ def test_own_scheduler_closed(make_lab: Any, faults: Any) -> None:
         # Its workers end with it, and are not started again for a scheduler that is gone.
         faults.wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), 20)
         assert lab._cluster.pids == {}
-    assert set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")) == folders
+    assert set(Path(tempfile.gettempdir()).glob(mine)) == folders
 
 
 @contextmanager

@@ -72,6 +72,11 @@ def scratch_folders(where: Path) -> list[str]:
     return [folder.name for folder in where.glob(f"{scratch.PREFIX}*")]
 
 
+def own_folders() -> set[Path]:
+    """Of labs of this process; others may run beside it."""
+    return set(Path(tempfile.gettempdir()).glob(f"{scratch.PREFIX}{os.getpid()}-*"))
+
+
 def listening(pids: list[int]) -> list[tuple[int, str]]:
     """(pid, local address in hex) of every listening TCP socket of these processes, from /proc/net."""
     found = []
@@ -130,7 +135,7 @@ def test_a_state_on_another_worker_can_come_to_the_one_that_is_asked_for(lab: An
 
 
 def test_a_closed_lab_leaves_nothing(make_lab: Callable[..., Any], lab: Any) -> None:
-    folders = set(scratch_folders(Path(tempfile.gettempdir())))
+    folders = own_folders()
     began = time.time()
     # The first heartbeat of the other lab's workers opens a connection to its scheduler, which lives in this process.
     assert poll(
@@ -141,13 +146,13 @@ def test_a_closed_lab_leaves_nothing(make_lab: Callable[..., Any], lab: Any) -> 
     made = make_lab(workers=1, kv_budget="1 GiB", namespace="short-lived")
     pids = list(made._cluster.pids.values())
     assert living(pids) == pids
-    assert set(scratch_folders(Path(tempfile.gettempdir()))) > folders
+    assert own_folders() > folders
     state = made.materialize(TEXT)
     assert state.resume("on", max_new_tokens=2).token_ids
     made.close()
     assert living(pids) == []
     assert {child.pid for child in psutil.Process().children(recursive=True)} == children
-    assert set(scratch_folders(Path(tempfile.gettempdir()))) == folders
+    assert own_folders() == folders
     assert poll(lambda: len(os.listdir("/proc/self/fd")) <= before), "descriptors stayed open"
     made.close()
 
@@ -218,7 +223,7 @@ def refused_model(tiny_model_dir: str, tmp_path: Path) -> str:
 def test_a_model_that_workers_refuse_is_named_and_leaves_nothing(
     make_lab: Callable[..., Any], refused_model: str, processes: bool
 ) -> None:
-    folders = scratch_folders(Path(tempfile.gettempdir()))
+    folders = own_folders()
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     started = time.monotonic()
     with pytest.raises(KVLabError, match="rope type dynamic") as caught:
@@ -226,7 +231,7 @@ def test_a_model_that_workers_refuse_is_named_and_leaves_nothing(
     assert time.monotonic() - started < opening.START_SECONDS / 2
     assert "use a model" in str(caught.value)
     assert {child.pid for child in psutil.Process().children(recursive=True)} == children
-    assert scratch_folders(Path(tempfile.gettempdir())) == folders
+    assert own_folders() == folders
 
 
 @pytest.fixture(scope="module")
