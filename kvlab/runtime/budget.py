@@ -178,11 +178,11 @@ class Budget:
                 self._reserved[name] = _Held(first.nbytes, second.device, second.on_device)
                 self._reserved[other] = _Held(second.nbytes, first.device, first.on_device)
 
-    def inherited(self, name: str, device: str, heir: str) -> None:
-        """What is reserved under ``name`` on ``device`` lies on ``heir`` now, whether there is room or not."""
+    def inherited(self, name: str, device: str | None, heir: str) -> None:
+        """What is reserved under ``name`` on ``device`` (None: on whichever) lies on ``heir`` now, if there is room or not."""
         with self._lock:
             held = self._reserved.get(name)
-            if held is not None and held.device == device:
+            if held is not None and held.device is not None and device in (None, held.device):
                 self._reserved[name] = held._replace(device=heir)
 
     def release_all(self, prefix: str) -> None:

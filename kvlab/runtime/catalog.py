@@ -455,10 +455,17 @@ class Catalog:
                 if not present:
                     self._left(copy, worker)
                     continue
-                if replica_bytes and worker not in copy.workers:
+                if replica_bytes and copy.workers and worker not in copy.workers:
                     self.budget.hold(f"{key}@{worker}", replica_bytes, worker)
-                copy.workers.add(worker)
+                self._came(copy, worker)
                 copy.made_ns = made_ns or copy.made_ns
+
+    def _came(self, copy: Copy, worker: str) -> None:
+        """A copy is on ``worker``. Where whoever had it was lost meanwhile, what was reserved first stands for this one."""
+        if not copy.workers:
+            self.budget.release(f"{copy.key}@{worker}")
+            self.budget.inherited(copy.key, None, worker)
+        copy.workers.add(worker)
 
     def _left(self, copy: Copy, worker: str) -> None:
         """A copy is not on ``worker`` any more. What was reserved first stands for one of those that are left."""
@@ -478,7 +485,7 @@ class Catalog:
             entry = self._segments.get(recipe)
             copy = entry.copies.get(generation) if entry is not None else None
             if copy is not None:
-                copy.workers.add(worker)
+                self._came(copy, worker)
                 copy.made_ns = made_ns or copy.made_ns
                 if nbytes is not None:
                     self.budget.hold(copy.key, nbytes, worker)

@@ -147,6 +147,26 @@ def test_no_generation_is_used_twice_and_copies_go_one_by_one(world: World) -> N
     assert world.catalog.next_key("other") == (0, f"kv-other.g0.{world.catalog.mark}")
 
 
+@pytest.mark.parametrize("known_first", [False, True], ids=["lost first", "known first"])
+def test_a_replica_whose_origin_is_lost_is_counted_once(world: World, known_first: bool) -> None:
+    """The first copy may go between the replica's arrival and the news of it, or just after."""
+    record, nbytes = world.state("doc"), world.segment("doc").nbytes
+    budget, key = world.catalog.budget, segment_key("doc", 0, world.catalog.mark)
+    budget.reserve(f"{key}@b", nbytes, "test", device="b")
+    if known_first:
+        world.catalog.located("doc", key, "b", present=True, replica_bytes=nbytes)
+    world.catalog.worker_lost("a")
+    world.catalog.placed("doc", 0, "b")
+    assert (budget.used_bytes, budget.used_on("a"), budget.used_on("b")) == (nbytes, 0, nbytes)
+    world.catalog.located("doc", key, "c", present=True, replica_bytes=nbytes)
+    assert budget.used_bytes == 2 * nbytes
+    world.catalog.worker_lost("b")
+    assert (budget.used_bytes, budget.used_on("c")) == (nbytes, nbytes)
+    world.catalog.evict(record.id)
+    world.catalog.leaving.left(key, "c")
+    assert budget.used_bytes == 0
+
+
 def test_generations_are_distinct_under_threads(world: World) -> None:
     with ThreadPoolExecutor(8) as pool:
         keys = list(pool.map(lambda _: world.catalog.next_key("doc")[1], range(400)))
