@@ -67,6 +67,7 @@ def test_stopped_for_so_long_that_its_work_goes_to_another(
         assert answers(lab.run(three_agents()).wait()) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_spill_that_is_given_up_leaves_no_file_when_its_worker_goes_on(make_lab: Any, faults: Any, cold: Any) -> None:
     with make_lab(kv_budget="64 MiB", namespace="stopped-spill", spill_bytes="1 MiB") as lab:
         state = lab.materialize("Written by a worker that is stopped for too long. ", worker="worker-0")
