@@ -7,6 +7,7 @@ A worker that dies is started again under its name.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -221,20 +222,11 @@ class Foreign:
         dask_settings.apply()
         from distributed import Client
 
-        # In a thread of its own: where something else listens, Dask may wait for ever for the rest of a message, or ask
-        # for as much memory as the first bytes of an answer happen to say.
-        joining: Future[Any] = Future()
-
-        def join() -> None:
-            try:
-                client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
-                joining.set_result(client)
-            except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
-                joining.set_exception(error)
-
-        threading.Thread(target=join, name="kvlab-join", daemon=True).start()
+        # A Dask client that cannot connect must never be made: what is left of it is closed by the garbage collector, in
+        # whichever thread that runs, which then waits for a lock that a starting event loop may hold.
         try:
-            self.client = joining.result(timeout=1.5 * CONNECT_SECONDS)
+            _ask_who_is_there(address, security)
+            self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
         except Exception as error:
             said = "it accepts the connection and says nothing" if isinstance(error, TimeoutError) else str(error)
             raise ClusterError(
@@ -247,6 +239,32 @@ class Foreign:
     def close(self) -> None:
         """Disconnect."""
         self.client.close(timeout=5)
+
+
+def _ask_who_is_there(address: str, security: Security | None) -> None:
+    """Return when a Dask scheduler answers at ``address``; raise what its connection raises, or TimeoutError."""
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    async def ask() -> None:
+        shown = (security or Security()).get_connection_args("client")
+        async with rpc(address, timeout=CONNECT_SECONDS, connection_args=shown) as scheduler:
+            await scheduler.identity(n_workers=0)
+
+    # In a thread of its own: where something else listens, Dask may wait for ever for the rest of a message, or ask for as
+    # much memory as the first bytes of an answer happen to say.
+    answer: Future[None] = Future()
+
+    def wait() -> None:
+        try:
+            asyncio.run(ask())
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+            answer.set_exception(error)
+        else:
+            answer.set_result(None)
+
+    threading.Thread(target=wait, name="kvlab-ask", daemon=True).start()
+    answer.result(timeout=1.5 * CONNECT_SECONDS)
 
 
 def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str], seconds: float) -> None:

@@ -5,6 +5,7 @@ kvlab is never patched: a fault comes from outside, as it would in life.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -114,7 +115,11 @@ def wait_for(happened: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 def used_bytes(lab: Lab) -> int:
-    """What a lab's budget counts once workers have let go of what nobody wants."""
+    """What a lab's budget counts once workers have let go of what nobody wants.
+
+    States of an earlier test may still hang on the traceback of an error it expected.
+    """
+    gc.collect()
     catalog = lab.core.catalog
     catalog.reap()
     wait_for(lambda: not catalog.leaving.nbytes(), 15)

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from distributed import Client
 from distributed.comm.core import connect
 from distributed.comm.tcp import TCP, TLS
 from distributed.security import Security
@@ -151,8 +150,6 @@ def test_nobody_without_the_labs_certificate_gets_in(lab: Any, others: Certifica
                 lab.core.client.sync(enters, address, **arguments)
         with pytest.raises(OSError):  # noqa: PT011 - as above
             lab.core.client.sync(enters, address.replace("tls://", "tcp://"))
-    with pytest.raises(OSError):  # noqa: PT011 - as above
-        Client(lab.core.client.scheduler.address, security=others.security(), timeout=1, set_as_default=False)
 
 
 def _bare_context() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -259,8 +261,28 @@ def test_a_scheduler_that_does_not_answer_is_named(
     assert time.monotonic() - started < 6
     assert "dask scheduler" in caught.value.hint
     assert "kvlab worker tcp://127.0.0.1:9" in caught.value.hint
-    with pytest.raises(ClusterError):
-        make_lab(address="nonsense://x y")
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x y"])
+def test_a_scheduler_that_is_not_there_leaves_nothing_for_the_garbage_collector(
+    make_lab: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """A client that has not connected would be closed there, in any thread, and wait for a lock which that one holds."""
+    from distributed import Client
+
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+
+    def clients() -> set[int]:
+        return {id(one) for one in gc.get_objects() if issubclass(type(one), Client)}
+
+    def loops() -> int:
+        return sum(thread.name == "IO loop" for thread in threading.enumerate())
+
+    before, running = clients(), loops()
+    with pytest.raises(ClusterError) as kept:
+        make_lab(address=address)
+    assert clients() <= before, kept
+    assert loops() <= running
 
 
 def test_a_scheduler_without_workers_is_named(
@@ -322,9 +344,6 @@ def test_what_is_no_scheduler_is_named_and_not_waited_for(
 ) -> None:
     """Something listens there, and says nothing, or something else."""
     import socket
-    import threading
-
-    from kvlab.runtime import cluster
 
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
