@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kvlab.compiler.resolve import resolve
+from kvlab.sample import sample_text
 from kvlab.state.tokens import pack_ids, unpack_ids
 from kvlab.workloads.review import review
 
@@ -16,9 +17,9 @@ TIE = 2e-4
 AGENTS = ("planner", "reviewer-1", "reviewer-2", "reviewer-3", "editor")
 
 
-@pytest.fixture(scope="module")
-def runs(smol_lab: Any) -> tuple[Any, Any]:
-    workflow = review(max_new_tokens=24)
+@pytest.fixture(scope="module", params=[3_000, pytest.param(None, marks=pytest.mark.slow, id="whole")])
+def runs(smol_lab: Any, request: pytest.FixtureRequest) -> tuple[Any, Any]:
+    workflow = review(sample_text(request.param), max_new_tokens=24)
     return smol_lab.run(workflow).wait(), smol_lab.run(workflow, flow="text").wait()
 
 

@@ -473,7 +473,7 @@ CUT = """[g.head, g.key].flatMap(div => {
 """What of the head and of the legend is not to be seen."""
 
 
-@pytest.mark.parametrize("name", ["one", "demo", "many"])
+@pytest.mark.parametrize("name", ["one", pytest.param("demo", marks=pytest.mark.slow), "many"])
 def test_head_and_legend_are_not_clipped_in_a_cell(name: str, shown: Any) -> None:
     view = shown(name)
     words = {word.lstrip("●▲◆▼■◇ ") for word in of_graph(view, "g.client.at(g.key).innerText").splitlines()}
@@ -488,7 +488,7 @@ def test_head_and_legend_are_not_clipped_in_a_cell(name: str, shown: Any) -> Non
     assert of_graph(view, CUT) == []
 
 
-@pytest.mark.parametrize("name", ["one", "demo"])
+@pytest.mark.parametrize("name", [pytest.param("one", marks=pytest.mark.slow), "demo"])
 def test_a_small_run_is_shown_whole_without_what_only_many_need(name: str, shown: Any, runs: Any) -> None:
     view, n = shown(name), runs[name].events.num_rows
     for k in (n, 0, n // 2, n):

@@ -32,7 +32,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("which", ["small", pytest.param("large", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("page", [True, False])
+@pytest.mark.parametrize("page", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_it_opens_and_is_stepped_without_a_request_or_an_error(
     which: str, page: bool, request: Any, opened: Any, page_of: Any
 ) -> None:
@@ -188,7 +188,7 @@ def test_a_click_selects_a_state_and_escape_forgets_it(small: Any, opened: Any, 
     assert shown.root.get_attribute("data-kv-selected") == ""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_the_theme_follows_the_system(scheme: str, small: Any, opened: Any, page_of: Any) -> None:
     shown = opened(page_of(small, page=True), color_scheme=scheme)
     assert shown.root.get_attribute("data-kv-theme") == scheme

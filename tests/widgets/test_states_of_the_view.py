@@ -33,7 +33,7 @@ def shown_as(opened: Any, tmp_path: Path) -> Any:
     return show
 
 
-@pytest.mark.parametrize("page", [True, False], ids=["page", "cell"])
+@pytest.mark.parametrize("page", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["page", "cell"])
 def test_a_run_without_events_says_where_others_are(page: bool, shown_as: Any) -> None:
     shown = shown_as([], page=page)
     assert shown.text("notice").startswith("This run has no events.")
@@ -54,7 +54,7 @@ SEEN = """root => { const c = root.kvlab, found = {};
 """By view, which of its figures are to be seen."""
 
 
-@pytest.mark.parametrize("flow", ["none", "state", "text"])
+@pytest.mark.parametrize("flow", ["none", *(pytest.param(flow, marks=pytest.mark.slow) for flow in ("state", "text"))])
 def test_a_view_of_nothing_has_a_sentence_and_no_axes(flow: str, shown_as: Any, review: Any) -> None:
     shown = shown_as(review.review_events(flow) if flow != "none" else [])
     shown.move(0)
@@ -97,8 +97,8 @@ def test_what_comes_after_the_cursor_is_shown_in_no_view_of_time(shown_as: Any, 
         assert told[3] == told[4], "one axis of time"
 
 
-@pytest.mark.parametrize("height", [800, 1080])
-@pytest.mark.parametrize("status", ["done", "failed"])
+@pytest.mark.parametrize("height", [800, pytest.param(1080, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("status", [pytest.param("done", marks=pytest.mark.slow), "failed"])
 def test_a_notice_pushes_nothing_off_and_the_lower_row_begins_in_the_window(
     height: int, status: str, shown_as: Any, review: Any
 ) -> None:
@@ -201,7 +201,7 @@ def test_less_motion_plays_slower_and_nothing_is_animated(shown_as: Any, review:
 
 
 @pytest.mark.parametrize(
-    "width", [1920, *(pytest.param(width, marks=pytest.mark.slow) for width in (1280, 1130, 900)), 640]
+    "width", [640, *(pytest.param(width, marks=pytest.mark.slow) for width in (900, 1130, 1280, 1920))]
 )
 def test_the_bar_neither_wraps_nor_clips(width: int, shown_as: Any, review: Any) -> None:
     shown = shown_as(review.review_events("state"), page=False, viewport={"width": width, "height": 800})
