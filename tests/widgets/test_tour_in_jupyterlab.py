@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,6 @@ def test_three_cells_show_a_run_to_its_end(book: Any) -> None:
     shown = book(TOUR)
     shown.run(1, 3, 5, seconds=180)
     frame = shown.frame(seconds=180)
-    assert frame.locator('[data-kv="status"]').inner_text() == "run done"
+    frame.locator('[data-kv="status"]', has_text=re.compile("^run done$")).wait_for(timeout=20_000)
     lanes = frame.locator('[data-kv="inspector"]').evaluate("root => root.kvlab.store.lanes")
     assert set(lanes) == {"scout", "paper", "planner", "critic", "editor"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import time
@@ -47,8 +48,7 @@ class Telling:
         """Tell what is new, if anything is. Returns whether there will be more."""
         if self.over:
             return False
-        while not self._asked.empty():
-            self._answer(self._asked.get())
+        self._answer_all()
         more = self._feed.poll()
         if self._feed.rows.n_events > self._told and (not more or time.monotonic() - self._told_at >= BATCH_SECONDS):
             self._told, self._told_at = self._feed.rows.n_events, time.monotonic()
@@ -58,6 +58,8 @@ class Telling:
             self._feed.close()
         if not more or time.monotonic() - self._said > LIFE_SECONDS:
             self._sign()
+        if self.over:
+            self._answer_all()  # who asked before that, and looked whether it is over before that too
         return more
 
     def _heard(self, mirror: Mirror) -> None:
@@ -67,7 +69,13 @@ class Telling:
             return
         self._asked.put(mirror)
         if self.over:
-            self._answer(self._asked.get())
+            self._answer_all()
+
+    def _answer_all(self) -> None:
+        """Answer what was asked; the thread that follows and the one that hears may both be at it."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._answer(self._asked.get_nowait())
 
     def _answer(self, mirror: Mirror) -> None:
         if mirror["known"] < self._feed.rows.n_events:

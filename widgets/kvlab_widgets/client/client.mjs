@@ -272,7 +272,7 @@ class Client {
   heard(batch) {
     this.heardAt = performance.now();
     if (this.lost) { this.lost = false; this.bar.show(); }
-    if (batch.over) { this.ended = true; this.bar.show(); }
+    if (batch.over) { this.ended = true; if (!this.arriving) this.bar.show(); }
     if (batch.tables == null) { if (batch.to > this.store.n) this.ask(); return; }
     const live = this.k >= this.store.n;
     if (batch.from === 0 && this.store.n) { if (batch.to <= this.store.n) return; this.store.reset(); for (const layer of this.layers) layer.drawn = -1; }
