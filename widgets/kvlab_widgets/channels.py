@@ -89,6 +89,7 @@ class CellChannel:
         self.told = {"mark": mark}
         self.widget = _Line(layout=ipywidgets.Layout(display="none"))
         self.widget.add_class(f"kvlab-line-{mark}")
+        self._heard: Any = None
         hear_beside_cells(self.widget)
 
     def say(self, text: str) -> None:
@@ -97,4 +98,12 @@ class CellChannel:
 
     def listen(self, heard: Callable[[Mirror], None]) -> None:
         """See :class:`Channel`."""
-        self.widget.on_msg(lambda _widget, word, _buffers: heard(word))
+        self._heard = lambda _widget, word, _buffers: heard(word)
+        self.widget.on_msg(self._heard)
+
+    def close(self) -> None:
+        """Hear nothing any more. ipywidgets keeps the widget as long as the kernel lives, and would keep who listens.
+
+        The widget itself stays: closed while its output is replaced, it makes JupyterLab remove it twice.
+        """
+        self.widget.on_msg(self._heard, remove=True)

@@ -68,7 +68,6 @@ class _Live:
         )  # fmt: skip
         self._controls = controls(run)
         self._telling = Telling(feed, self._channel, lambda: rows_of(run))
-        self._box: Any = None
         self._bar: Any = None
         self._shown: Any = None
 
@@ -76,8 +75,7 @@ class _Live:
         """Display it, and follow from now on."""
         pn.extension(inline=True)
         bar = [self._controls.box] if self._controls is not None else []
-        self._box = ipywidgets.VBox([*bar, self._channel.widget])
-        self._bar = display(self._box, display_id=True)
+        self._bar = display(ipywidgets.VBox([*bar, self._channel.widget]), display_id=True)
         self._shown = display(pn.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width"), display_id=True)
         threading.Thread(target=self._follow, name="kvlab-inspector", daemon=True).start()
 
@@ -88,22 +86,10 @@ class _Live:
             time.sleep(BATCH_SECONDS)
         # Widgets need a kernel; what is left of a run that is over does not.
         self._bar.update(HTML(""))
-        for widget in self._widgets():
-            widget.close()  # ipywidgets would keep it, and with it all rows, as long as the kernel lives
+        self._channel.close()
         told = self._telling.mirror
         start = None if told["live"] else int(told["k"])
         self._shown.update(static(self._run, self._theme, start))
-
-    def _widgets(self) -> list[Any]:
-        """What was displayed above the inspector, and all that it is made of; layouts and styles are widgets too."""
-        found: list[Any] = []
-        left = [self._box]
-        while left:
-            widget = left.pop()
-            found.append(widget)
-            left += getattr(widget, "children", ())
-            found += [widget.layout, *([widget.style] if widget.has_trait("style") else [])]
-        return found
 
 
 def static(run: Any, theme: Theme, start: int | None = None) -> HTML:
