@@ -92,6 +92,10 @@ class ClusterError(KVLabError):
     """The scheduler or its workers are missing, silent, or set up in a way kvlab cannot use."""
 
 
+class NoWorker(ClusterError):
+    """No worker is up at the moment; those of a lab's own are started again."""
+
+
 class RunUnreadable(KVLabError):
     """A run folder that is not one, is damaged before its first batch, or was written by a newer kvlab."""
 

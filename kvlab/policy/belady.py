@@ -52,6 +52,6 @@ def _known(candidate: Candidate) -> float:
     if candidate.next_use is None:
         raise InvalidInput(
             f"Bélády's rule wants the next use of {candidate.key}, and nobody knows it",
-            hint='policy="workflow" does with what is known',
+            hint='eviction="workflow" does with what is known',
         )
     return candidate.next_use

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 RESTARTS = 20
 """How often one worker is started again."""
+RESTART_SECONDS = 1.0
+"""Between two tries to start a worker for which the system has no room."""
 CONNECT_SECONDS = 10.0
 """How long a scheduler that is somewhere else may take to answer."""
 LOOPBACK: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
@@ -127,7 +129,11 @@ class LocalWorkers:
                     self._processes = {other: one for other, one in self._processes.items() if other != name}
                     continue
                 logger.warning("worker %s ended with status %s; starting it again", name, process.returncode)
-                self._start(name)
+                try:
+                    self._start(name)
+                except OSError:  # no descriptor or no memory is left: some may be soon
+                    logger.exception("worker %s could not be started", name)
+                    self._closing.wait(RESTART_SECONDS)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -268,7 +274,7 @@ def _ask_who_is_there(address: str, security: Security | None) -> None:
 
 
 def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str], seconds: float) -> None:
-    """Return when ``n_workers`` kvlab workers are registered.
+    """Return when ``n_workers`` workers are registered, of kvlab or not.
 
     Raises
     ------

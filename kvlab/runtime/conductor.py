@@ -22,23 +22,20 @@ from typing import Any
 
 from kvlab.compiler.graph import Call, Graph, Node, OutputOf, Piece, flat
 from kvlab.compiler.resolve import resolve
-from kvlab.cost.decide import Decision, Policy, decide
+from kvlab.cost.decide import Decision, Policy
 from kvlab.cost.policies import Forced
-from kvlab.cost.siblings import Sibling
-from kvlab.cost.world import Edge
 from kvlab.engine.protocol import Branch
-from kvlab.errors import Cancelled, ChecksumMismatch, ClusterError, KVLabError, NoRoom, TransferFailed
+from kvlab.errors import Cancelled, ChecksumMismatch, KVLabError, NoRoom, NoWorker, TransferFailed
 from kvlab.policy.eviction import NEVER
 from kvlab.runtime import tasks
 from kvlab.runtime.auditing import Auditor
 from kvlab.runtime.beside import Speaker
 from kvlab.runtime.core import Core
+from kvlab.runtime.deciding import Decider
 from kvlab.runtime.gate import Gate
-from kvlab.runtime.operations import Answered, file_in
+from kvlab.runtime.operations import Answered
 from kvlab.runtime.orders import MODEL_WORK, Order
-from kvlab.runtime.planning import path_of
-from kvlab.runtime.prefetch import decide_prefetched, prefetch
-from kvlab.runtime.remote_errors import FAILED, as_error, error_of
+from kvlab.runtime.remote_errors import FAILED, as_error, error_of, fetched
 from kvlab.runtime.requests import Request
 from kvlab.runtime.stopping import ask_to_stop
 from kvlab.runtime.telling import tell_decision, tell_refused
@@ -92,21 +89,24 @@ class Conductor:
         self.gate = gate
         self._audit = audit
         self._decided_units: list[tuple[Unit, StateRecord, tuple[Branch, ...]]] = []
-        self._speakers, self._policy, self._overrides = speakers, policy, overrides
+        self._speakers = speakers
         self.progress = Progress()
-        self._workers = workers
         self._node_done, self._finished = node_done, finished
         self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._units = units_of(graph, flow)
         self._running: dict[str, Unit] = {}
         self._postponed: list[Unit] = []
+        """Ready, and without room or a worker."""
+        self._again: list[Unit] = []
+        """What failed and is tried again: not launched where that is heard, because another action may wait at the gate."""
         self._timeline = Timeline()
         self._refused = {edge.target: edge for edge in graph.state_edges if edge.fields and flow == "state"}
         """By their target: edges from a state of another model or namespace, whose text is prefilled."""
         self._cancelled = False
         self._waiting_unit: Unit | None = None
         self._give_up_at = 0.0
-        self._mark = secrets.token_hex(3)
+        self._prefix = f"{run}/{secrets.token_hex(3)}/"
+        self._decider = Decider(speakers, self._prefix, workers, policy, overrides)
         self._start_ns = 0
         self._next_uses: Mapping[str, float] = {}
         """State → launches until its next use. Others read it: it is replaced, never changed."""
@@ -130,21 +130,13 @@ class Conductor:
         op = self._op(node)
         agents = tuple(one.id for one in unit.nodes)
         parent = self._parent(node) if self.flow == "state" else None
-        if parent is None:
+        if parent is None or not node.pieces:
             return PendingAction(unit.action, op, agents)
-        edge = self._edge_of(unit, parent, sum(one.known_tokens for one in unit.nodes))
-        (policy, _), *_ = self._by_policy(unit)
-        decision = unit.decision
-        if decision is None:
-            try:
-                decision = decide(edge, self._at(node).planner.view(self._workers), policy)
-            except (ClusterError, ValueError):
-                decision = None
-        return PendingAction(unit.action, op, agents, unit.edges[0], decision)
+        return PendingAction(unit.action, op, agents, unit.edges[0], self._decider.preview(unit, parent))
 
     def override(self, edges: Collection[str], choice: Forced) -> None:
         """From now on these edges go as a person wants it; those already decided are not changed."""
-        self._overrides = {**self._overrides, **dict.fromkeys(edges, choice)}
+        self._decider.override(edges, choice)
 
     def forget_listeners(self) -> None:
         """The run is over: refer to nobody any more."""
@@ -169,15 +161,16 @@ class Conductor:
                 if unit.pending is not None:
                     self._at(unit.nodes[0]).operations.abandon(unit.pending)
                 self._retire(unit)
+                unit.forget_work()
         finally:
-            self.core.catalog.end_all(f"{self.run}/{self._mark}/")
+            self.core.catalog.end_all(self._prefix)
             self.core.catalog.give_up_all(self.run)
             self._finished()
 
     def _loop(self) -> None:
         waiting = list(self._units)
         self._start_ns = time.time_ns()
-        while waiting or self._running:
+        while waiting or self._running or self._again:
             self._next_uses = self._foreseen(waiting)
             for unit in [unit for unit in waiting if self._ready(unit)]:
                 if self._must_queue(unit):
@@ -192,25 +185,26 @@ class Conductor:
                 self._receive(*self._next_message())
             elif self._postponed:
                 self._wait_for_others()
-            elif waiting and not any(self._ready(unit) for unit in waiting):
+            elif waiting and not self._again and not any(self._ready(unit) for unit in waiting):
                 names = ", ".join(unit.name for unit in waiting)
                 raise KVLabError(f"nothing can make {names} ready", hint="this is a bug in the compiled graph")
-            waiting, self._postponed = sorted([*self._postponed, *waiting], key=lambda unit: unit.place), []
+            waiting = sorted([*self._again, *self._postponed, *waiting], key=lambda unit: unit.place)
+            self._again, self._postponed = [], []
 
     def _must_queue(self, unit: Unit) -> bool:
-        """Whether a unit stays behind those that wait for room: with every worker busy it would only take it from them.
+        """Whether a unit stays behind those that wait: with every worker busy it would only take their room.
 
         So room is given in the order in which the states are said to be used next.
         """
         needs_room = unit.nodes[0].tool is None and bool(unit.nodes[0].pieces or self.flow == "text")
-        return needs_room and bool(self._postponed) and self._n_at_work() >= len(self.core.living_workers())
+        return needs_room and bool(self._postponed) and self._n_at_work() >= self.core.n_up
 
     def _n_at_work(self) -> int:
         """Units that a worker has; a tool needs none."""
         return sum(unit.call is None for unit in self._running.values())
 
     def _wait_for_others(self) -> None:
-        """Nothing of this run is at work, and there is no room: verbs or other runs will give some back."""
+        """Nothing of this run is at work: verbs or other runs will give room back, or a worker comes."""
         with contextlib.suppress(queue.Empty):
             self._receive(*self._inbox.get(timeout=ROOM_SECONDS))
         self.core.require_hope()
@@ -287,6 +281,8 @@ class Conductor:
             self._decide_and_submit(unit)
         except NoRoom as error:
             self._without_room(unit, error, others=self.core.catalog.at_work or self.core.catalog.n_ended > ended)
+        except NoWorker as error:
+            self._without_worker(unit, error)
         except Exception as error:  # noqa: BLE001 - the action fails by name; the rest of the run goes on
             self._fail(unit, error)
 
@@ -305,30 +301,24 @@ class Conductor:
             for node in unit.nodes:
                 alone = replace(unit, nodes=(node,), action="", decision=None, roads_without_room=[])
                 self._launch(alone)
-        elif not self._cancelled and (other := self._by_another_road(unit)) is not None:
+        elif not self._cancelled and (other := self._decider.by_another_road(unit)) is not None:
             unit.decision = other
             self._launch(unit)
         else:
             self._fail(unit, error)
 
-    def _by_another_road(self, unit: Unit) -> Decision | None:
-        """The decision of a unit without those of its roads for which there was no room; None if no road is left."""
-        decision = unit.decision
-        if decision is None:
-            return None
-        unit.roads_without_room.append(decision.chosen)
-        ((policy, _),) = self._by_policy(unit)
-        found = [road for road in decision.alternatives if road.excluded is None]
-        open_roads = policy.allowed(decision.edge, sorted(found, key=lambda road: road.seconds))
-        left = [road for road in open_roads if road not in unit.roads_without_room]
-        if not left:
-            return None
-        chosen = decision.chosen
-        reason = f"there is no room to go by {chosen.how} on {chosen.worker}: {left[0].how} on {left[0].worker}"
-        return replace(decision, chosen=left[0], reason=reason)
+    def _without_worker(self, unit: Unit, error: NoWorker) -> None:
+        """Wait for one: :meth:`_wait_for_others` says when there is no hope."""
+        if self._cancelled:
+            self._fail(unit, error)
+            return
+        unit.passed, unit.decision = True, None
+        self._postponed.append(unit)
 
     def _adopt(self, unit: Unit) -> None:
         """A prefix merge makes nothing: its state is its parent's, under its own name."""
+        unit.action = unit.action or self._decider.name(unit)
+        self._pass_gate(unit)
         node = unit.nodes[0]
         parent = self._parent(node)
         if parent is None:
@@ -363,7 +353,7 @@ class Conductor:
         self.core.hub.emit(
             Kind.ACTION_SKIPPED,
             self.run,
-            action=f"{self.run}/{self._mark}/{node.id}",
+            action=f"{self._prefix}{node.id}",
             agent=node.id,
             state=parent.id if parent is not None else None,
             detail={"op": node.kind, "because": progress.skipped[node.id], "instead": unless.instead},
@@ -372,7 +362,7 @@ class Conductor:
 
     def _call(self, unit: Unit, tool: Call) -> None:
         """Call a tool. The states that wait for it are idle until then, and held, so that nothing evicts them."""
-        unit.action = unit.action or self._action_of(unit)
+        unit.action = unit.action or self._decider.name(unit)
         self._pass_gate(unit)
         texts = [one if isinstance(one, str) else self.progress.texts[one.agent] for one in tool.given]
         waiting = [node.parent for node in self.graph.nodes if unit.name in node.data_parents]
@@ -435,18 +425,23 @@ class Conductor:
 
     def _decide_and_submit(self, unit: Unit) -> None:
         core = self.core
-        unit.action = unit.action or self._action_of(unit)
+        unit.action = unit.action or self._decider.name(unit)
         # Decided after the gate: while an action waits there, workers come and go and states move.
         self._pass_gate(unit)
         branches = tuple(self._branch(node) for node in unit.nodes)
         parent = None if self.flow == "text" else self._parent(unit.nodes[0])
-        if unit.decision is None and len(self._decided(unit, branches, parent)) > 1:
-            return
+        if unit.decision is None:
+            parts = self._decider.decide(unit, branches, parent)
+            if parts[0] is not unit:
+                for part in parts:
+                    part.passed = part is parts[0]
+                    self._launch(part)
+                return
         decision = unit.decision
         if decision is None:
             raise KVLabError(f"{unit.name} was not decided", hint="please report this")
         unit.worker = decision.chosen.worker
-        if self._workers is not None and unit.worker not in self._workers:
+        if self._decider.outside(unit.worker):
             text = f"none of this run's workers is up: {unit.name} runs on {unit.worker}"
             core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "warning"})
         self._running[unit.action] = unit
@@ -459,71 +454,16 @@ class Conductor:
     def _pass_gate(self, unit: Unit) -> None:
         if unit.passed and not self._cancelled:
             return
+        # What was decided together with its siblings is decided again when it is let through on its own.
+        if self.gate.closed:
+            self._decider.forget(unit)
         self._waiting_unit = unit
         try:
-            self.gate.pass_through(unit.action, self._hear, unit.stops)
+            if self.gate.pass_through(unit.action, self._hear, unit.stops):
+                self._decider.forget(unit)
         finally:
             self._waiting_unit = None
         unit.passed_ns = time.time_ns()
-
-    def _action_of(self, unit: Unit) -> str:
-        others = f"+{len(unit.nodes) - 1}" if len(unit.nodes) > 1 else ""
-        tries = f"#{unit.tries}" if unit.tries else ""
-        return f"{self.run}/{self._mark}/{unit.nodes[0].id}{others}{tries}"
-
-    def _decided(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None) -> list[Unit]:
-        """Decide a unit. Siblings that fare better in groups become units of their own, which are launched."""
-        planner, edge = self._at(unit.nodes[0]).planner, self._edge(unit, branches, parent)
-        sent = unit.prefetched
-        if unit.tries > 1 or (unit.tries and not file_in(unit.trouble)):
-            decision = planner.plan(edge, unit.action, only=self._workers, policy=Forced("recompute"))
-            unit.decision = replace(decision, reason="what was planned failed: recompute")
-            return [unit]
-        if sent is not None and self.core.address_of(sent.worker):
-            unit.decision = planner.book(unit.action, lambda view: decide_prefetched(edge, view, sent), self._workers)
-            return [unit]
-        siblings = [Sibling(n_ids(branch.ids), branch.sampling.max_new_tokens) for branch in branches]
-        parts: list[Unit] = []
-        for policy, members in self._by_policy(unit):
-            actions = [self._action_of(Unit((unit.nodes[index],))) for index in members]
-            groups = planner.plan_siblings(
-                edge, [siblings[index] for index in members], actions, only=self._workers, policy=policy
-            )
-            for group in groups:
-                nodes = tuple(unit.nodes[members[index]] for index in group.members)
-                part = Unit(
-                    nodes, actions[group.members[0]], place=unit.place, ready_ns=unit.ready_ns, decision=group.decision
-                )
-                parts.append(part)
-        if len(parts) == 1:
-            unit.action, unit.decision = parts[0].action, parts[0].decision
-            return [unit]
-        parts[0].passed, parts[0].passed_ns = True, unit.passed_ns
-        for part in parts:
-            self._launch(part)
-        return parts
-
-    def _by_policy(self, unit: Unit) -> list[tuple[Policy, list[int]]]:
-        """The unit's nodes by what is wanted for their edges."""
-        found: list[tuple[Policy, list[int]]] = []
-        for index, edge in enumerate(unit.edges):
-            policy = self._overrides.get(edge, self._policy)
-            same = next((members for known, members in found if known == policy), None)
-            if same is None:
-                found.append((policy, [index]))
-            else:
-                same.append(index)
-        return found
-
-    def _edge(self, unit: Unit, branches: tuple[Branch, ...], parent: StateRecord | None) -> Edge:
-        new_tokens = sum(n_ids(branch.ids) for branch in branches)
-        return self._edge_of(unit, parent, new_tokens)
-
-    def _edge_of(self, unit: Unit, parent: StateRecord | None, new_tokens: int) -> Edge:
-        source = unit.nodes[0].parent or ""
-        steps = max(node.sampling.max_new_tokens for node in unit.nodes)
-        name = edge_id(source, unit.name)
-        return Edge(name, source, unit.name, path_of(parent), new_tokens, len(unit.nodes), steps)
 
     def _send_ahead(self, unit: Unit) -> None:
         """Let the state of a unit that waits for texts travel already, where it will have to."""
@@ -532,16 +472,9 @@ class Conductor:
             return
         if node.unless is not None:  # it may not run at all
             return
-        parent = self.progress.states[node.parent]
-        edge = self._edge_of(unit, parent, sum(one.known_tokens for one in unit.nodes))
-        ((policy, _), *others) = self._by_policy(unit)
-        if others or self.gate.closed:  # a paused run sends nothing that nobody let through
+        if self.gate.closed:  # a paused run sends nothing that nobody let through
             return
-        try:
-            at = self._at(node)
-            unit.prefetched = prefetch(at.operations, at.planner, edge, parent, self._workers, policy)
-        except ClusterError:
-            return  # no worker is up now; whoever is up when the agent is ready will do
+        unit.prefetched = self._decider.send_ahead(unit, self.progress.states[node.parent])
         if unit.prefetched is not None:
             text = f"the state of {node.parent} is sent ahead to {unit.prefetched.worker} for {unit.name}"
             self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": text, "level": "info"})
@@ -563,7 +496,7 @@ class Conductor:
             threads,
             decision.chosen,
             # What would only wait for a worker takes nobody's room: it may be used before that.
-            evict=self._n_at_work() <= len(self.core.living_workers()),
+            evict=self._n_at_work() <= self.core.n_up,
         )
         operations = self._at(unit.nodes[0]).operations
         pending = operations.prepare(request)
@@ -581,10 +514,11 @@ class Conductor:
         core = self._at(unit.nodes[0]).core
         recipe = f"text-{unit.action}"
         n_tokens = n_ids(branch.ids) + max(0, branch.sampling.max_new_tokens - 1)
-        core.catalog.budget.reserve(
-            recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}", device=unit.worker
-        )
-        core.catalog.begin(unit.action, ())
+        with core.catalog.preparing:
+            core.catalog.budget.reserve(
+                recipe, n_tokens * core.config.bytes_per_token, f"action {unit.action}", device=unit.worker
+            )
+            core.catalog.begin(unit.action, ())
         self._announce(unit, decision, None, (branch,))
         order = Order(
             unit.action,
@@ -647,7 +581,7 @@ class Conductor:
 
     def _hear(self) -> None:
         """Take in what has come so far, without waiting."""
-        while not self._inbox.empty():
+        for _ in range(self._inbox.qsize()):
             self._receive(*self._inbox.get())
 
     def _receive(self, message: str, action: str | None) -> None:
@@ -674,7 +608,12 @@ class Conductor:
         if erred is not None:
             self._failed(unit, erred)
         elif all(future.status == "finished" for future in futures):
-            self._finish(unit, self.core.client.gather(futures))
+            try:
+                headers = fetched(self.core.client, futures, HOPE_SECONDS)
+            except TimeoutError:  # who has them does not answer: ask again, and hear others meanwhile
+                self._inbox.put((message, action))
+                return
+            self._finish(unit, headers)
 
     def _stop_running(self) -> None:
         for unit in self._running.values():
@@ -696,13 +635,14 @@ class Conductor:
                 self._at(unit.nodes[0]).operations.distrust(unit.pending.request.path, unit.trouble)
             unit.pending, unit.decision, unit.action, unit.passed = None, None, "", False
             self.core.hub.emit(Kind.NOTE, self.run, agent=unit.name, detail={"text": str(error), "level": "warning"})
-            self._launch(unit)
+            self._again.append(unit)
             return
         self._fail(unit, error)
 
     def _fail(self, unit: Unit, trouble: Exception) -> None:
         error = as_error(trouble, f"{unit.name} could not be started")
         self._retire(unit)
+        unit.forget_work()
         for node in unit.nodes:
             self.progress.failed[node.id] = error
             self.core.hub.emit(
@@ -710,7 +650,7 @@ class Conductor:
                 self.run,
                 action=unit.action or f"{self.run}/{node.id}",
                 agent=node.id,
-                detail={"op": node.kind, "error": str(error)},
+                detail={"op": self._op(node), "error": str(error)},
             )
             self._node_done(node.id)
 
@@ -728,6 +668,7 @@ class Conductor:
         now = time.time_ns()
         if self.flow == "text":
             self._finish_node(unit, unit.nodes[0], headers[0], None, now)
+            unit.forget_work()
             return
         pending = unit.pending
         if pending is None:
@@ -740,6 +681,7 @@ class Conductor:
         if pending.request.parent is not None:
             self.core.catalog.settle(pending.request.parent.id)
         operations.done_with(pending)
+        unit.forget_work()
 
     def _finish_node(
         self,
@@ -803,7 +745,7 @@ class Conductor:
             core.hub.emit(
                 Kind.DECISION_ACTUAL,
                 self.run,
-                edge=f"{node.parent}→{node.id}",
+                edge=edge_id(node.parent, node.id),
                 agent=node.id,
                 seconds=sum(actual["terms"].values()),
                 detail={**actual, "because": because(planned, unit.worker, actual, unit.because)},

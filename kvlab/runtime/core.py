@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kvlab.cost.model import CostModel, DecodeCurve, Link, PrefillCurve
-from kvlab.errors import ClusterError
+from kvlab.errors import ClusterError, NoWorker
 from kvlab.progress import Progress
 from kvlab.runtime.load import Load
 from kvlab.state.identity import root_digest
@@ -37,6 +37,9 @@ class WorkerSeen:
 
 NO_WORKERS_SECONDS = 75.0
 """How long work waits for a first worker. kvlab's own scheduler gives up after 60 s, somebody's perhaps never."""
+
+WAKING_SECONDS = 0.05
+"""How often who waits for a first worker looks for it."""
 
 UNMEASURED = CostModel(PrefillCurve(0.0, 0.0, 0.0, 1), DecodeCurve(0.0), Link(0.0, 1.0), 0.0, 0.0)
 """Before calibration; nothing is decided with it."""
@@ -74,17 +77,27 @@ class Core:
         """Root digest of paths in ``namespace``."""
         return root_digest(self.model, self.config, namespace)
 
+    @property
+    def known_workers(self) -> tuple[WorkerSeen, ...]:
+        """All that were ever let in, as of now: others may join meanwhile."""
+        return tuple(self.workers.values())
+
+    @property
+    def n_up(self) -> int:
+        """How many workers are up."""
+        return sum(worker.address is not None for worker in self.known_workers)
+
     def living_workers(self) -> list[WorkerSeen]:
         """Workers that are up, by name.
 
         Raises
         ------
-        ClusterError
+        NoWorker
             If there is none.
         """
-        found = sorted((w for w in self.workers.values() if w.address), key=lambda worker: worker.name)
+        found = sorted((one for one in self.known_workers if one.address), key=lambda worker: worker.name)
         if not found:
-            raise ClusterError(
+            raise NoWorker(
                 "no worker is up",
                 hint="wait for a restart, or start one with `kvlab worker ADDRESS`",
                 workers=list(self.workers),
@@ -114,7 +127,7 @@ class Core:
             If the scheduler is gone, or no worker was up for :data:`NO_WORKERS_SECONDS`.
         """
         self.require_scheduler()
-        if any(worker.address for worker in self.workers.values()):
+        if self.n_up:
             self.alone_since = None
         elif self.alone_since is None:
             self.alone_since = time.monotonic()
@@ -125,6 +138,19 @@ class Core:
                 workers=list(self.workers),
             )
 
+    def wait_for_worker(self) -> None:
+        """Return when a worker is up: own ones are started again within seconds.
+
+        Raises
+        ------
+        ClusterError
+            As :meth:`require_hope`.
+        """
+        self.require_hope()
+        while not self.n_up:
+            time.sleep(WAKING_SECONDS)
+            self.require_hope()
+
     def address_of(self, worker: str) -> list[str]:
         """The address of a worker, as a placement hint; empty while it is down."""
         seen = self.workers.get(worker)
@@ -133,5 +159,5 @@ class Core:
     def threads_for(self, worker: str) -> int:
         """How many threads the next piece of work on ``worker`` gets."""
         seen = self.workers[worker]
-        neighbours = frozenset(w.name for w in self.workers.values() if w.host == seen.host and w.address)
+        neighbours = frozenset(one.name for one in self.known_workers if one.host == seen.host and one.address)
         return self.load.threads_for(worker, seen.cores, neighbours)

@@ -7,6 +7,7 @@ cheapest. What an action claims, what is pinned or leased and what is in transit
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,6 +48,8 @@ class Evictor:
         self._catalog, self.policy = catalog, policy
         self.prices: dict[ModelIdentity, PrefillCurve] = {}
         self._graphs: list[NextUse] = []
+        # Two at a time would write a segment twice, and each count on what the other one frees.
+        self._one_at_a_time = threading.Lock()
 
     @contextmanager
     def knowing(self, next_use: NextUse) -> Iterator[None]:
@@ -79,13 +82,14 @@ class Evictor:
             catalog.leaving.wait()
             return reaped + going
         while evict:
-            with catalog.lock:
-                victims = self._victims(nbytes, device)
-            if not victims:
-                return 0
-            self._write([one for one in victims if one.to_disk])
-            freed = self._let_go([one.recipe for one in victims])
-            catalog.leaving.wait()
+            with self._one_at_a_time:
+                with catalog.lock:
+                    victims = self._victims(nbytes, device)
+                if not victims:
+                    return 0
+                self._write([one for one in victims if one.to_disk])
+                freed = self._let_go([one.recipe for one in victims])
+                catalog.leaving.wait()
             if freed:  # else all of them were wanted again meanwhile
                 return freed
         return 0
@@ -96,13 +100,16 @@ class Evictor:
         Returns the bytes that were freed. What could not be written stays where it is.
         """
         catalog = self._catalog
-        with catalog.lock:
-            idle = [
-                _Victim(recipe, to_disk=True) for recipe in recipes if catalog.idle(recipe) and catalog.copies(recipe)
-            ]
-        self._write(idle)
-        freed = self._let_go([one.recipe for one in idle if catalog.file_of(one.recipe) is not None])
-        catalog.leaving.wait()
+        with self._one_at_a_time:
+            with catalog.lock:
+                idle = [
+                    _Victim(recipe, to_disk=True)
+                    for recipe in recipes
+                    if catalog.idle(recipe) and catalog.copies(recipe)
+                ]
+            self._write(idle)
+            freed = self._let_go([one.recipe for one in idle if catalog.file_of(one.recipe) is not None])
+            catalog.leaving.wait()
         return freed
 
     def _victims(self, nbytes: int, device: str | None) -> list[_Victim]:

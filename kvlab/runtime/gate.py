@@ -94,10 +94,10 @@ class Gate:
 
     def pass_through(
         self, action: str, meanwhile: Callable[[], None] | None = None, subjects: Collection[str] = ()
-    ) -> None:
-        """Wait until ``action`` may go on, calling ``meanwhile`` every few milliseconds.
+    ) -> bool:
+        """Wait until ``action`` may go on, calling ``meanwhile`` every few milliseconds. Returns whether it had to wait.
 
-        The gate closes by itself if any of ``subjects`` is to be stopped at.
+        The gate closes by itself if any of ``subjects`` is to be stopped at. Nothing in ``meanwhile`` may pass the gate.
 
         Raises
         ------
@@ -109,6 +109,7 @@ class Gate:
             self._waiting[me] = action, frozenset(subjects)
             if self._stops.intersection(subjects) and not self._steps:
                 self._closed = True
+        began = None
         try:
             while not self._passed(me, action, HEARING_SECONDS if meanwhile is not None else None):
                 if meanwhile is not None:
@@ -119,6 +120,7 @@ class Gate:
                 began = self._holding.pop(me, None)
                 if began is not None:
                     self._held.append((began, time.time_ns()))
+        return began is not None
 
     def _passed(self, me: int, action: str, seconds: float | None) -> bool:
         with self._turnstile:

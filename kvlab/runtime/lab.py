@@ -375,6 +375,7 @@ class Lab(metaclass=Remembered):
     def _chosen_workers(self, workers: int | Sequence[str] | None) -> frozenset[str] | None:
         if workers is None:
             return None
+        self.core.wait_for_worker()
         names = [worker.name for worker in self.core.living_workers()]
         if isinstance(workers, int):
             if not 1 <= workers <= len(names):

@@ -53,12 +53,6 @@ class Leaving:
                         self._release(name)
             self._changed.notify_all()
 
-    @property
-    def n_copies(self) -> int:
-        """Copies that somebody has not let go yet."""
-        with self._changed:
-            return len(self._copies)
-
     def nbytes(self, device: str | None = None) -> int:
         """What is still reserved for copies that leave, on ``device`` if that is named."""
         with self._changed:

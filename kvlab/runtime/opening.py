@@ -111,6 +111,7 @@ class Opening:
             own = not isinstance(cluster, Foreign)
             hub.listen(lambda _, event: watch(core, event, lambda address: self._admit(core, address), own=own))
             client.register_plugin(WorkersSeen())
+            self._catch_up(core, set(told))
             if isinstance(cluster, Foreign):
                 for setting in client.run_on_scheduler(take_over_placement):
                     self.progress.say(f"Turned off on this scheduler, because kvlab places states itself: {setting}")
@@ -125,6 +126,15 @@ class Opening:
             hub.close()
             raise
         return core
+
+    def _catch_up(self, core: Core, asked: set[str]) -> None:
+        """Who came or went after all were asked who they are, and before it was told, is let in, or down."""
+        there = core.client.scheduler_info(n_workers=-1)["workers"]
+        for address in there.keys() - asked:
+            self._admit(core, address)
+        for worker in core.known_workers:
+            if worker.address not in there:
+                worker.address = None
 
     def _disk(self, client: Any, hub: Hub) -> DiskTier | None:
         def say(text: str) -> None:

@@ -62,7 +62,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A branch that is done: its record, its header, and how the state it used came to its worker."""
+    """A branch that is done: its segment, what its worker said of it, and the token that was drawn last, which is not fed."""
 
     segment: SegmentRecord
     header: dict[str, Any]
@@ -114,8 +114,12 @@ class Operations:
                 raise
             pending.rooms = {room.name for room in wanted}
             catalog.begin(request.action, used)
-        if request.parent is not None:
-            catalog.revive(request.parent)
+        try:
+            if request.parent is not None:
+                catalog.revive(request.parent)
+        except BaseException:  # forgotten for good while this waited for its turn
+            self.abandon(pending)
+            raise
         return pending
 
     def _own_room(self, pending: Pending) -> list[Wanted]:

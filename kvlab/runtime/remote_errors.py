@@ -1,14 +1,31 @@
-"""Errors of work on workers, in kvlab's words."""
+"""What came of work on workers: results, fetched with a time limit, and errors, in kvlab's words."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Any
 
 from kvlab.errors import Cancelled, ClusterError, KVLabError, NoRoom
 
 FAILED = frozenset({"error", "cancelled", "lost"})
 """What Dask calls a future that will have no result."""
+
+
+def fetched(client: Any, futures: Sequence[Any], seconds: float) -> list[Any]:
+    """Results of finished futures.
+
+    Raises
+    ------
+    TimeoutError
+        If who has them does not send them within ``seconds``; they can be asked for again.
+    """
+
+    async def gather() -> list[Any]:
+        return list(await client.gather(list(futures), asynchronous=True))
+
+    results: list[Any] = client.sync(gather, callback_timeout=seconds)
+    return results
 
 
 def error_of(future: Any) -> KVLabError:

@@ -117,6 +117,7 @@ class Run:
         self._over = False
         self._closing = closing
         self._gate = Gate(closed=paused)
+        verbs.core.wait_for_worker()
         workers_now = verbs.core.living_workers()
         try:
             folder.write_config(document)

@@ -59,6 +59,10 @@ class Unit:
         """Breakpoints that it meets: its agents, its operator, its edges, and the states that they start from."""
         return {stop for node in self.nodes for stop in stops_of(node)}
 
+    def forget_work(self) -> None:
+        """It is over: nobody wants its answers any more, so Dask makes none of them again when a worker is lost."""
+        self.pending, self.text_answer, self.prefetched = None, None, None
+
 
 def edge_id(source: str | None, target: str) -> str:
     """How a state edge is called: ``planner→editor``."""

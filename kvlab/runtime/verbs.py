@@ -358,6 +358,7 @@ class Verbs:
         new: str,
         name: str,
     ) -> Decision:
+        self.core.wait_for_worker()
         if worker is not None:
             self._bench.require_worker(worker)
         source = parent.id if parent is not None else ""

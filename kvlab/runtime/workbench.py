@@ -230,6 +230,7 @@ class Workbench:
 
     def pick_worker(self, record: StateRecord | None) -> str:
         """A living worker, one that has the state if there is one."""
+        self.core.wait_for_worker()
         there = self.workers_of(record) if record is not None else ()
         living = [worker.name for worker in self.core.living_workers()]
         return next((name for name in there if name in living), living[0])

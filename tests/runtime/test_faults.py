@@ -148,6 +148,33 @@ def test_all_workers_killed_come_back(make_lab: Any, oracle: Any) -> None:
         assert abs(state.next_logits() - before).max() < 1e-4
 
 
+def test_what_begins_while_no_worker_is_up_waits_for_one(make_lab: Any) -> None:
+    """A held action, a verb and a new run: none of them gives up before the worker is started again."""
+    with make_lab(workers=1, kv_budget="1 GiB", namespace="alone") as lab:
+        undisturbed = lab.run(workflow()).wait()
+
+        def killed() -> None:
+            before = lab.core.workers["worker-0"].address
+            os.kill(lab._cluster.pids["worker-0"], signal.SIGKILL)
+            while lab.core.workers["worker-0"].address == before:
+                time.sleep(0.01)
+            assert lab.core.n_up == 0
+
+        held = lab.run(workflow(), paused=True)
+        while held.pending is None:
+            time.sleep(0.01)
+        killed()
+        held.play().wait()
+        killed()
+        assert lab.materialize("Something else.").n_tokens > 0
+        killed()
+        fresh = lab.run(workflow(), workers=1).wait()
+        for run in (held, fresh):
+            assert {name: run[name].token_ids for name in AGENTS} == {
+                name: undisturbed[name].token_ids for name in AGENTS
+            }
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_killed_in_a_hybrid(make_lab: Any, wide_model_dir: str, end: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from pathlib import Path
@@ -311,6 +312,16 @@ def test_prefix_merge_in_a_workflow_makes_nothing(lab: Any) -> None:
     state, text = lab.run(wf).wait(), lab.run(wf, flow="text").wait()
     assert state["last"].token_ids == text["last"].token_ids
     assert state["joined"].state.digest == state["second"].state.digest
+
+
+@pytest.mark.parametrize("flow", ["state", "text"])
+def test_a_run_that_is_over_wants_no_answer_any_more(lab: Any, flow: Any) -> None:
+    """Dask makes again what somebody wants when its worker is lost: of a run that is kept these are its states alone."""
+    run = lab.run(tiny_review(), flow=flow).wait()
+    gc.collect()
+    mine = {key for key in lab.core.client.futures if any(key.startswith(p) for p in ("meta-", "text-", "bundle-"))}
+    assert mine == set()
+    assert run.status == "done"
 
 
 def test_one_worker_is_enough_and_more_than_there_are_is_refused(lab: Any) -> None:

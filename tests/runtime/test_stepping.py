@@ -80,6 +80,54 @@ def test_an_override_of_the_pending_decision_is_carried_out(frames_lab: Any) -> 
         run.choose("transfer", edge=edge["edge"])
 
 
+def test_siblings_that_part_are_each_let_through_and_chosen_for(frames_lab: Any) -> None:
+    """One of them goes another road, so they are decided apart: who waits longer can still be chosen for."""
+    wf = kvlab.Workflow("siblings")
+    first = wf.agent("first", TEXT, max_new_tokens=3)
+    for name in ("left", "right"):
+        wf.agent(name, f"Go {name}.", continues=first, max_new_tokens=3)
+    plain = frames_lab.run(wf).wait()
+    run = frames_lab.run(wf, paused=True).play(until="left")
+    assert pending(run).agents == ("left", "right")
+    run.choose("recompute", edge="first→left")
+    run.step()
+    deadline = time.monotonic() + 20
+    while pending(run).agents != ("right",) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    waits = pending(run)
+    assert waits.agents == ("right",)
+    where = next(name for name in frames_lab.workers if name != waits.decision.chosen.worker)
+    run.choose("recompute", where)
+    run.play().wait()
+    edges = {edge["target"]: edge for edge in run.tables["edges"].to_pylist()}
+    assert edges["left"]["chosen"] == "recompute"
+    assert (edges["right"]["chosen"], edges["right"]["worker"], edges["right"]["policy"]) == (
+        "recompute",
+        where,
+        "forced",
+    )
+    for name in ("left", "right"):
+        assert run[name].token_ids == plain[name].token_ids
+    load = frames_lab.core.load
+    assert all(load.queue_seconds(name) == 0 for name in frames_lab.workers)
+
+
+def test_a_prefix_merge_is_an_action_and_a_breakpoint(frames_lab: Any) -> None:
+    wf = kvlab.Workflow("merging")
+    first = wf.agent("first", TEXT, max_new_tokens=3)
+    second = wf.agent("second", "More.", continues=first, max_new_tokens=3)
+    wf.agent("last", "Done.", continues=wf.merge("joined", [first, second], how="prefix"), max_new_tokens=3)
+    run = frames_lab.run(wf, paused=True).play(until="merge")
+    waits = pending(run)
+    assert (waits.op, waits.agents, waits.decision) == ("merge", ("joined",), None)
+    run.step()
+    deadline = time.monotonic() + 20
+    while pending(run).agents != ("last",) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pending(run).agents == ("last",)
+    run.play().wait()
+
+
 def test_thinking_is_in_no_metric_and_the_run_is_marked(frames_lab: Any) -> None:
     run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
     for _ in range(3):
