@@ -606,7 +606,7 @@ class Conductor:
         futures = [unit.text_answer] if self.flow == "text" else (unit.pending.answers if unit.pending else [])
         erred = next((future for future in futures if future.status in FAILED), None)
         if erred is not None:
-            self._failed(unit, erred)
+            self._retry_or_fail(unit, erred)
         elif all(future.status == "finished" for future in futures):
             try:
                 headers = fetched(self.core.client, futures, HOPE_SECONDS)
@@ -621,7 +621,7 @@ class Conductor:
                 unit.call.end()
         ask_to_stop(self.core.client, list(self._running))
 
-    def _failed(self, unit: Unit, future: Any) -> None:
+    def _retry_or_fail(self, unit: Unit, future: Any) -> None:
         error = error_of(future)
         if unit.pending is not None:
             self._at(unit.nodes[0]).operations.abandon(unit.pending)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import kvlab
 from kvlab.errors import ContextTooLong, InvalidInput, MergeRefused, StateGone
+from kvlab.store.events import Kind
 
 TEXT = "Keys and values of a prefix are the same for every question that follows it. " * 4
 
@@ -108,6 +111,25 @@ def test_an_evicted_state_whose_lineage_is_gone_says_so(lab: Any) -> None:
         state.resume("x")
     with pytest.raises(StateGone):
         state.next_logits()
+
+
+def test_a_state_forgotten_while_its_action_waits_for_its_turn_costs_nothing(lab: Any) -> None:
+    state = lab.materialize(TEXT + "forgotten too late", worker="worker-0")
+    catalog = lab.core.catalog
+    planned = threading.Event()
+    stop = lab.core.hub.listen(lambda _, event: event.kind is Kind.ACTION_PLANNED and planned.set())
+    used = used_bytes(lab) - state.nbytes
+    with ThreadPoolExecutor(1) as pool:
+        with catalog.preparing:
+            waiting = pool.submit(state.resume, "on", max_new_tokens=2)
+            assert planned.wait(20)
+            time.sleep(0.2)
+            state.evict(forget=True)
+        with pytest.raises(StateGone, match="evicted"):
+            waiting.result(30)
+    stop()
+    assert used_bytes(lab) == used
+    assert not catalog.at_work
 
 
 def test_forks_allocate_nothing_and_leave_their_parent_alone(lab: Any) -> None:
