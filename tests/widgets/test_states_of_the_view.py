@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kvlab_widgets.export import rows_html
+from kvlab_widgets.packing import as_json
 from kvlab_widgets.rows import RunRows
 
 from kvlab.store.events import Event, Kind
@@ -217,6 +219,30 @@ def test_the_bar_neither_wraps_nor_clips(width: int, shown_as: Any, review: Any)
         assert top - 1 <= y0 <= y1 <= bottom + 1
     ends = sorted((box[0], box[2]) for box in boxes["parts"])
     assert all(before[1] <= after[0] + 1 for before, after in itertools.pairwise(ends))
+
+
+def test_who_stands_at_the_end_stands_there_also_before_what_arrived_is_drawn(shown_as: Any, review: Any) -> None:
+    """What is told in between decides where the copy opens that is made when the run is over."""
+    events = review.review_events("state")
+    shown = shown_as(events[:40], live=True)
+    rows = fed(events[:40])
+    rows.take()
+    rows.feed(events[40:])
+    arrives = """async (root, batch) => {
+        const c = root.kvlab, found = [];
+        const look = () => found.push([c.k, c.atEnd, c.bar.ui("status").textContent]);
+        await new Promise(done => setTimeout(done, 500));
+        c.heard(batch); c.bar.show(); c.remember(); look();
+        c.moveTo(39); look();
+        await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))); look();
+        return [c.store.n, ...found];
+    }"""
+    n, first, moved, drawn = shown.root.evaluate(arrives, json.loads(as_json(rows.take())))
+    assert n == len(events)
+    assert first == [40, True, "run done"]
+    assert moved[:2] == [39, False]
+    assert drawn[:2] == [39, False]
+    assert moved[2] == drawn[2] == f"{n - 39} ahead"
 
 
 def test_a_question_that_is_asked_again_is_sent_again(shown_as: Any, review: Any) -> None:

@@ -69,6 +69,8 @@ class Client {
   reshape() { for (const view of this.uncovered) view.reshape?.(); }
 
   // -- the cursor
+  // At the end, or where it stood before what has arrived and is not drawn yet.
+  get atEnd() { return this.k >= this.store.n || this.k === this.stood; }
   moveTo(k, again = false) {
     k = Math.max(0, Math.min(this.store.n, Math.trunc(k)));
     if (k === this.k && !again) return;
@@ -209,7 +211,7 @@ class Client {
   // A tab remembers where it was: a reload comes back there, whatever became of the kernel.
   get memory() { return `kvlab:${this.told.meta.mark}`; }
   remember() {
-    const at = { k: this.k, live: this.k >= this.store.n, selected: this.selected == null ? null : this.store.nodes.id[this.selected] };
+    const at = { k: this.k, live: this.atEnd, selected: this.selected == null ? null : this.store.nodes.id[this.selected] };
     try { sessionStorage.setItem(this.memory, JSON.stringify(at)); } catch { /* not allowed here: then a reload begins anew */ }
   }
   recall() {
@@ -272,9 +274,9 @@ class Client {
   heard(batch) {
     this.heardAt = performance.now();
     if (this.lost) { this.lost = false; this.bar.show(); }
-    if (batch.over) { this.ended = true; if (!this.arriving) this.bar.show(); }
+    if (batch.over) { this.ended = true; this.bar.show(); }
     if (batch.tables == null) { if (batch.to > this.store.n) this.ask(); return; }
-    const live = this.k >= this.store.n;
+    const live = this.atEnd;
     if (batch.from === 0 && this.store.n) { if (batch.to <= this.store.n) return; this.store.reset(); for (const layer of this.layers) layer.drawn = -1; }
     if (!this.store.append(batch)) { if (batch.to > this.store.n) this.ask(); return; }
     // Several batches may come before the frame that shows them: who stood at the end before the first of them still does.
@@ -302,7 +304,7 @@ class Client {
   tell() {
     clearTimeout(this.telling);
     this.telling = setTimeout(() => {
-      const node = this.selected, selected = node == null ? "" : this.store.nodes.id[node], live = this.k >= this.store.n;
+      const node = this.selected, selected = node == null ? "" : this.store.nodes.id[node], live = this.atEnd;
       const word = JSON.stringify([live || this.k, selected]);
       if (word === this.word && !this.asking) return;
       this.word = word;

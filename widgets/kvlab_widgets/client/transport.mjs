@@ -61,7 +61,7 @@ class Transport {
   }
   show() {
     this.client.notice.show();
-    const { client: c } = this, s = c.store, ahead = s.n - c.k;
+    const { client: c } = this, s = c.store, ahead = c.atEnd ? 0 : s.n - c.k;
     this.ui("now").textContent = s.n && (c.k ? s.events.text[c.k - 1] : "before the first event") || "";
     this.ui("position").textContent = `${count(c.k)} / ${count(s.n)}`;
     const slider = this.ui("slider");
