@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 when it did what was asked, 2 for a mistake that a person can mend (one message, no traceback unless
     ``KVLAB_DEBUG`` is set), 130 after Ctrl-C.
     """
-    chosen = _parser().parse_args(arguments)
+    chosen, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        chosen.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     set_up_logging()
     _end_orderly()
     try:
@@ -89,6 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--set", action=_Set, default={}, metavar="NAME=VALUE", dest="parameters", help="a parameter of a workload"
     )
+    run.add_argument(
+        "--kv-budget", metavar="SIZE", help="K/V of all workers together, e.g. '256 MiB' (default: by memory)"
+    )
+    run.add_argument("--spill", metavar="SIZE", help="what may go to disk, e.g. '4 GiB' (default: as Lab())")
+    run.add_argument(
+        "--eviction", choices=("workflow", "lru", "arc"), default="workflow", help="who leaves (default: %(default)s)"
+    )
     run.add_argument("--flow", choices=("state", "text"), default="state", help="reuse KV states, or prefill all text")
     run.set_defaults(command=_run)
 
@@ -125,7 +134,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_runs_commands(commands)
     _add_bench_commands(commands)
     _add_worker_command(commands)
+    _name_parsers(parser)
     return parser
+
+
+def _name_parsers(parser: argparse.ArgumentParser) -> None:
+    """Each command knows its own parser, so that a wrong argument shows the usage of that command."""
+    parser.set_defaults(parser=parser)
+    for action in parser._actions:  # noqa: SLF001 - there is no public way to its commands
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for command in action.choices.values():
+                _name_parsers(command)
 
 
 def _add_lab_arguments(parser: argparse.ArgumentParser) -> None:
@@ -253,6 +272,12 @@ def _run(chosen: argparse.Namespace) -> None:
         progress.SHOWN,
         flow=chosen.flow,
         parameters=chosen.parameters,
+        room={
+            name: size
+            for name, size in (("kv_budget", chosen.kv_budget), ("spill_bytes", chosen.spill))
+            if size is not None
+        }
+        | {"eviction": chosen.eviction},
     )
 
 

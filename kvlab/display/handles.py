@@ -26,12 +26,12 @@ def _rows(state: KVState) -> list[tuple[str, str]]:
     return [
         ("state", f"{state.id} {record.name}".strip()),
         ("phase", state.phase),
-        ("tokens", f"{state.n_tokens:,}" + (" + 1 not fed yet" if record.unfed else "")),
+        ("tokens", f"{state.n_tokens:,}" + (" and 1 not fed yet" if record.unfed else "")),
         (
             "bytes",
             f"{bytes_text(state.nbytes)} in {len(record.segments)} segment{'s' if len(record.segments) != 1 else ''}",
         ),
-        ("on", ", ".join(state.workers) or "no worker has all of it"),
+        ("on", ", ".join(state.workers) or ("disk" if state.phase == "spilled" else "no single worker")),
         ("made by", f"{made}{'' if record.lineage.exact else ' (approximate)'}"),
         ("text", "…" + state.text[-PREVIEW:].replace("\n", " ") if len(state.text) > PREVIEW else state.text),
     ]

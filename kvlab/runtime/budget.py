@@ -221,10 +221,20 @@ class Budget:
         holders = [one for one in self._holders() if short.device is None or short.device in one.devices]
         where, asked = ("", "kv_budget") if short.device is None else (f" on {short.device}", "device_kv_budget")
         held = ", ".join(map(str, holders[:6])) or "nothing yet"
+        if short.free + short.missing > short.limit:
+            said = f"more than all of its {_mib(short.limit)} MiB, {_mib(short.free)} MiB are free. Held: {held}"
+            hint = f"shorten the context, or give Lab({asked}=...) more: no eviction makes that much room"
+        else:
+            said = (
+                f"{_mib(short.free)} of {_mib(short.limit)} MiB are free, and what is held is pinned, leased or in use. "
+                f"Held: {held}"
+            )
+            hint = (
+                f"unpin or evict states, run fewer agents at once, shorten the context, or give Lab({asked}=...) more"
+            )
         return NoRoom(
-            f"{what} needs {_mib(nbytes)} MiB of KV memory{where}; {_mib(short.free)} of {_mib(short.limit)} MiB are free, "
-            f"and what is held is pinned, leased or in use. Held: {held}",
-            hint=f"unpin or evict states, run fewer agents at once, shorten the context, or give Lab({asked}=...) more",
+            f"{what} needs {_mib(nbytes)} MiB of KV memory{where}; {said}",
+            hint=hint,
             need_bytes=nbytes,
             free_bytes=short.free,
             device=short.device,

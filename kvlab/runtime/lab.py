@@ -201,6 +201,11 @@ class Lab(metaclass=Remembered):
         prefill by its model is cheaper on this machine than another task. The graph carries a forecast of what it will cost.
         """
         self._require_open()
+        if not isinstance(workflow, Workflow):
+            raise InvalidInput(
+                f"{workflow!r} is no workflow",
+                hint='wf = kvlab.Workflow("name"), or kvlab.workloads.build("tree") for one that is there',
+            )
         graph = compile_workflow(
             workflow,
             self.core.tokenizer,

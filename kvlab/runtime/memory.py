@@ -108,4 +108,4 @@ def check_room(card: ModelCard, copies: int, budget: int | None, dtype: str, say
 
 
 def _gib(nbytes: int) -> str:
-    return f"{nbytes / 2**30:.2f} GiB"
+    return f"{nbytes / 2**30:.2f} GiB" if nbytes >= 2**28 else f"{nbytes / 2**20:.0f} MiB"

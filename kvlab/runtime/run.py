@@ -117,6 +117,7 @@ class Run:
         self._over = False
         self._closing = closing
         self._gate = Gate(closed=paused)
+        self._within = workers
         verbs.core.wait_for_worker()
         workers_now = verbs.core.living_workers()
         try:
@@ -239,7 +240,8 @@ class Run:
         agents = [node for node in self.graph.nodes if node.sampling.max_new_tokens]
         total = sum(node.sampling.max_new_tokens for node in agents)
         spoken: dict[str, int] = {}
-        with progress.task(f"{self.graph.name} as {self.flow}flow", total, "tokens") as task:
+        within = f" on {', '.join(sorted(self._within))}" if self._within is not None else ""
+        with progress.task(f"{self.graph.name} as {self.flow}flow{within}", total, "tokens") as task:
 
             def on_event(run: str, event: Event) -> None:
                 if run == self.name and event.kind is Kind.TOKENS and event.agent is not None:

@@ -66,7 +66,7 @@ class Verbs:
 
         With ``chat`` the text opens the user's turn of a conversation; ``resume(..., chat=True)`` goes on and closes it.
         """
-        self._bench.require_open("materialize")
+        self._bench.require_open()
         if worker is not None:
             self._bench.require_worker(worker)
         ids = self._root_ids(text, chat=chat)
@@ -141,7 +141,7 @@ class Verbs:
 
     def merge(self, states: Sequence[KVState], how: Literal["prefix", "summary"], max_new_tokens: int) -> KVState:
         """See :func:`merge`."""
-        self._bench.require_open("merge")
+        self._bench.require_open()
         records = [state.record for state in states]
         if how == "prefix":
             longest = merge_prefix(records)
@@ -369,7 +369,9 @@ class Verbs:
         if isinstance(policy, Forced) and decision.chosen.how != policy.how:
             self.planner.release(action)
             roads = dict.fromkeys(f"{a.how} on {a.worker}" for a in decision.alternatives if a.excluded is None)
-            raise InvalidInput(f"{policy.how} is not open for state {source}", hint=f"open: {', '.join(roads)}")
+            mapped = self.core.same_host == "map" and policy.how in ("transfer", "hybrid")
+            why = '; on one host states are mapped: Lab(same_host="frames") sends them' if mapped else ""
+            raise InvalidInput(f"{policy.how} is not open for state {source}", hint=f"open: {', '.join(roads)}{why}")
         detail = {"op": op, "subject": new}
         self.core.hub.emit(
             Kind.ACTION_PLANNED, LAB, action=action, agent=name or new, worker=decision.chosen.worker, detail=detail

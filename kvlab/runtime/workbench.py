@@ -249,10 +249,9 @@ class Workbench:
         if worker not in names:
             raise InvalidInput(f"there is no worker {worker!r}", hint=f"workers: {', '.join(names)}")
 
-    def require_open(self, state: str) -> None:
-        """Return if the lab is open."""
+    def require_open(self, state: str | None = None) -> None:
+        """Return if the lab, that of ``state`` where one is named, is open."""
         if self.core.closed:
-            raise StateGone(
-                f"the lab of state {state} is closed", hint="open a lab and make the state again", state=state
-            )
+            which = f"the lab of state {state}" if state is not None else "this lab"
+            raise StateGone(f"{which} is closed", hint="open a lab and make the state again", state=state)
         self.core.require_scheduler()

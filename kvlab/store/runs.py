@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvlab.errors import InvalidInput
+from kvlab.errors import InvalidInput, RunUnreadable
 from kvlab.store.log import EventLog
 from kvlab.store.room import is_full, no_room, require_writable
 from kvlab.store.saved import COMPLETE, CONFIG, EVENTS, LOGS, SavedRun, folder_bytes
@@ -125,6 +125,8 @@ def open_run(path: str | os.PathLike[str]) -> SavedRun:
     folder = Path(path)
     if not folder.exists() and (runs_root() / folder).exists():
         folder = runs_root() / folder
+    if not folder.exists():
+        raise RunUnreadable(f"there is no run {path}, here or in {runs_root()}", hint="kvlab runs ls shows them")
     run = SavedRun(folder)
     run.refresh()
     return run

@@ -87,8 +87,12 @@ def run_named(
     *,
     flow: str = "state",
     parameters: Mapping[str, int | str] | None = None,
+    room: Mapping[str, str] | None = None,
 ) -> Run:
-    """Run a workload by name, or the workflow that a Python or YAML file defines, and print what it came to."""
+    """Run a workload by name, or the workflow that a Python or YAML file defines, and print what it came to.
+
+    ``room`` is what the lab may hold, and who leaves: its keywords ``kv_budget``, ``spill_bytes`` and ``eviction``.
+    """
     from rich.console import Console
 
     from kvlab.display.tables import comparison_table
@@ -97,7 +101,8 @@ def run_named(
     workflow = workflow_named(name, context, parameters or {})
     require_runs_root()
     console = Console()
-    with Lab(model=model, workers=workers, progress=progress) as lab:
+    limits: Any = room or {}
+    with Lab(model=model, workers=workers, progress=progress, **limits) as lab:
         for other in _models_of(workflow):
             lab.add_model(other)
         run = _start(lab, workflow, flow)

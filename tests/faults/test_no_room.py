@@ -136,7 +136,7 @@ def test_a_worker_without_descriptors_says_so_and_the_others_go_on(lab: Any, col
             state.resume(" but", max_new_tokens=3, worker="worker-1")
         assert "ulimit -n" in caught.value.hint
         cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-0"))
-    cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1"))
+    cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1", how="map"))
     assert faults.used_bytes(lab) == used
 
 
@@ -159,7 +159,7 @@ def test_a_worker_that_can_open_no_connection_gives_up_and_says_so(lab: Any, col
             state.resume(" but", max_new_tokens=3, worker="worker-1", how="map")
         assert time.monotonic() - began < 30
         cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-0"))
-    cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1"))
+    cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1", how="map"))
     assert faults.used_bytes(lab) == used
 
 

@@ -46,6 +46,10 @@ class Book:
         )
         self.page.wait_for_function(told, arg=arg, timeout=seconds * 1e3)
 
+    def interrupt(self) -> None:
+        """Stop the cell that runs."""
+        self.js("async panel => { await panel.sessionContext.session.kernel.interrupt(); return 1 }")
+
     def idle(self) -> None:
         """Until the kernel has nothing to do."""
         self.wait("panel => panel.sessionContext?.session?.kernel?.status === 'idle'", seconds=90)

@@ -28,7 +28,13 @@ def write():
         folder.log.append(events[start:start + 4]); folder.log.flush()
 """
 RECORDED_SHOWN = "kvlab_widgets.inspect(kvlab.open_run(folder.path))"
-RECORDED_BUSY = "threading.Thread(target=write).start(); time.sleep(8)"
+BUSY = """
+try:
+    time.sleep(200)
+except KeyboardInterrupt:
+    pass
+"""
+RECORDED_BUSY = f"threading.Thread(target=write).start(){BUSY}"
 RECORDED_END = "folder.log.append(events[120:]); folder.complete()"
 
 LAB = """
@@ -42,12 +48,6 @@ wf.agent("second", [paper, first, "Go on."], max_new_tokens=4)
 """
 HELD = "run = lab.run(wf, min_shared_tokens=8, paused=True)"
 SHOWN = "run.inspect()"
-BUSY = """
-began = time.monotonic()
-while not run.over and time.monotonic() < began + 120:
-    time.sleep(0.1)
-time.sleep(15)
-"""
 EDGES = 'print(*[(e["target"], e["actual_how"], e["worker"], e["policy"]) for e in run.tables["edges"].to_pylist()], sep="\\n")'
 
 
@@ -67,8 +67,9 @@ def test_a_run_of_another_process_in_a_cell(book: Any) -> None:
     live.until("c => c.store.n === 40")
 
     shown.run(2, wait=False)
-    live.until("c => c.store.n > 80")  # rows arrive in a busy cell
+    live.until("c => c.store.n === 120")  # rows arrive in a busy cell
     assert shown.busy
+    shown.interrupt()
     shown.idle()
 
     # Python knows where the person is once the browser has said so, which waits for quiet; then messages keep their order.
@@ -111,6 +112,7 @@ def test_a_run_is_stepped_overridden_and_run_on_while_a_cell_is_busy(book: Any, 
     assert shown.busy  # all of that happened in a busy cell
     assert frame.locator('[data-kv="status"]').inner_text() == "run done, stepped"
     assert shown.page.locator(BAR).count() == 0
+    shown.interrupt()
     shown.idle()
     shown.run(4)
     assert f"('second', 'recompute', '{worker}', 'forced')" in shown.printed(4)
