@@ -234,7 +234,7 @@ class Foreign:
             _ask_who_is_there(address, security)
             self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
         except Exception as error:
-            said = "it accepts the connection and says nothing" if isinstance(error, TimeoutError) else str(error)
+            said = "it does not speak as one" if isinstance(error, TimeoutError) else str(error) or repr(error)
             raise ClusterError(
                 f"the scheduler at {address} does not answer: {said}",
                 hint=f"start one with `dask scheduler`, then workers with `kvlab worker {address}`; "
@@ -263,14 +263,14 @@ def _ask_who_is_there(address: str, security: Security | None) -> None:
 
     def wait() -> None:
         try:
-            asyncio.run(ask())
+            asyncio.run(asyncio.wait_for(ask(), 1.5 * CONNECT_SECONDS))
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             answer.set_exception(error)
         else:
             answer.set_result(None)
 
     threading.Thread(target=wait, name="kvlab-ask", daemon=True).start()
-    answer.result(timeout=1.5 * CONNECT_SECONDS)
+    answer.result(timeout=2 * CONNECT_SECONDS)
 
 
 def wait_for_workers(client: Any, n_workers: int, failed: Callable[[], str], seconds: float) -> None:

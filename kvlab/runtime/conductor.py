@@ -256,11 +256,10 @@ class Conductor:
             if not lost and not self._cancelled:
                 hopeful.append(unit)
                 continue
-            reason = f"{lost[0]} failed" if lost else "the run was cancelled"
+            reason = "the run was cancelled" if self._cancelled else f"{lost[0]} failed"
+            hint = "run the workflow again" if self._cancelled else "see the first error"
             for node in unit.nodes:
-                self.progress.failed[node.id] = Cancelled(
-                    f"{node.id} did not run: {reason}", hint="see the first error"
-                )
+                self.progress.failed[node.id] = Cancelled(f"{node.id} did not run: {reason}", hint=hint)
                 self._node_done(node.id)
         return hopeful
 

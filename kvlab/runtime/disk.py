@@ -15,6 +15,7 @@ from kvlab.state.compatibility import require_compatible
 from kvlab.state.identity import recipe_of
 from kvlab.state.records import SegmentRecord, StateRecord
 from kvlab.store.tensors import drafts_of
+from kvlab.workflow.checks import checked_path
 
 if TYPE_CHECKING:
     from kvlab.runtime.handles import KVState
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def save(bench: Workbench, state: KVState, folder: str | Path) -> Path:
     """See :meth:`KVState.save`."""
     bench.require_open(state.id)
-    path = Path(folder).resolve()
+    path = checked_path("the folder", folder).resolve()
     if path.exists():
         raise InvalidInput(f"{path} exists", hint="choose a new folder, or remove it")
     with bench.acting("save", state.record, bench.pick_worker(state.record)), bench.using(state.record) as past:
@@ -52,8 +53,9 @@ def spill(bench: Workbench, record: StateRecord) -> int:
     left = [recipe for recipe in own if catalog.copies(recipe)]
     if left:
         raise NoRoom(
-            f"{len(left)} of {len(own)} segments of state {record.id} could not be written to disk and stay in memory",
-            hint="see lab.inspect() for the reason; give Lab(spill_bytes=...) more, or evict the state",
+            f"{len(left)} of {len(own)} segments of state {record.id} could not be written to disk and stay in memory, or "
+            "are made again when they are used",
+            hint="lab.inspect() says why; if the disk is full give Lab(spill_bytes=...) more, or evict the state",
             have=catalog.disk.free_bytes(),
         )
     return freed
@@ -61,7 +63,7 @@ def spill(bench: Workbench, record: StateRecord) -> int:
 
 def load(bench: Workbench, folder: str | Path, name: str, worker: str | None) -> StateRecord:
     """Bring a saved state into this lab's memory. Refuses one of another model before any byte is read."""
-    path = Path(folder).resolve()
+    path = checked_path("the folder", folder).resolve()
     saved = read_metadata(path)
     require_compatible(str(path), saved.model, saved.config, bench.core.model, bench.core.config)
     root, worker = bench.core.root(bench.core.namespace), worker or bench.pick_worker(None)

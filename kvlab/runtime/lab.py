@@ -46,6 +46,7 @@ from kvlab.store.environment import environment
 from kvlab.store.graph_document import graph_document
 from kvlab.store.runs import list_runs, new_run_folder
 from kvlab.store.saved import SavedRun
+from kvlab.workflow.checks import checked_integer, checked_label
 from kvlab.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -261,6 +262,8 @@ class Lab(metaclass=Remembered):
         chosen_policy = policy_named(policy)
         if flow not in ("state", "text"):
             raise InvalidInput(f"flow={flow!r}", hint='flow="state" or flow="text"')
+        if name is not None:
+            checked_label("name", name)
         graph = self.compile(workflow, min_shared_tokens=min_shared_tokens)
         for warning in graph.warnings:
             logger.warning("%s", warning)
@@ -367,7 +370,7 @@ class Lab(metaclass=Remembered):
         if not isinstance(told, Mapping):
             raise InvalidInput(f"overrides={told!r}", hint='{"planner→editor": "recompute"}')
         for name, wanted in told.items():
-            edge = name.replace("->", "→").replace(" ", "")
+            edge = str(name).replace("->", "→").replace(" ", "")
             if edge not in [known.replace(" ", "") for known in edges]:
                 raise InvalidInput(f"there is no state edge {name!r}", hint=f"edges: {', '.join(edges)}")
             choice = forced(wanted)
@@ -382,6 +385,8 @@ class Lab(metaclass=Remembered):
             return None
         self.core.wait_for_worker()
         names = [worker.name for worker in self.core.living_workers()]
+        if not isinstance(workers, int | list | tuple | set | frozenset):
+            raise InvalidInput(f"workers={workers!r}", hint="how many of them, or their names")
         if isinstance(workers, int):
             if not 1 <= workers <= len(names):
                 raise InvalidInput(f"workers={workers}", hint=f"this lab has {len(names)} workers")
@@ -520,7 +525,7 @@ def _spoken(core: Core, min_shared_tokens: int | None) -> Spoken:
 
 
 def _least_shared(core: Core, wanted: int | None) -> int:
-    return core.cost.tokens_worth_a_task() if wanted is None else wanted
+    return core.cost.tokens_worth_a_task() if wanted is None else checked_integer("min_shared_tokens", wanted, 1)
 
 
 def _identity_document(core: Core) -> dict[str, Any]:

@@ -7,23 +7,26 @@ import importlib.util
 from kvlab.errors import InvalidInput, MissingExtra
 from kvlab.state.identity import DTYPE_BYTES
 from kvlab.transport.link_pace import LinkPace, parse_pace
+from kvlab.workflow.checks import is_encodable
 
 
 def check(workers: int, same_host: str, prefill_chunk: int, dtype: str, namespace: str) -> None:
     """Raise for what no lab can be."""
-    if not isinstance(namespace, str) or "/" in namespace:
+    if not isinstance(namespace, str) or "/" in namespace or not is_encodable(namespace):
         raise InvalidInput(
             f"namespace={namespace!r}",
             hint="a text without '/', which begins the namespaces that runs have of their own",
         )
-    if not isinstance(workers, int) or workers < 1:
+    if type(workers) is not int or workers < 1:
         raise InvalidInput(f"workers={workers!r}: a lab needs at least one worker", hint="Lab(workers=2)")
     if same_host not in ("map", "frames"):
         raise InvalidInput(f"same_host={same_host!r}", hint='same_host="map" or same_host="frames"')
     if dtype not in ("auto", *DTYPE_BYTES):
         raise InvalidInput(f"dtype={dtype!r}", hint=f"one of: auto, {', '.join(DTYPE_BYTES)}")
-    if prefill_chunk < 1:
-        raise InvalidInput(f"prefill_chunk={prefill_chunk}", hint="at least 1 token; 1024 costs nothing")
+    if type(prefill_chunk) is not int or prefill_chunk < 1:
+        raise InvalidInput(
+            f"prefill_chunk={prefill_chunk!r}", hint="a whole number of tokens, at least 1; 1024 costs nothing"
+        )
 
 
 def pace_of(

@@ -53,6 +53,8 @@ def _bytes_of(told: int | str, name: str) -> int:
     from dask.utils import parse_bytes
 
     try:
+        if isinstance(told, str) and not any(one.isdigit() for one in told):
+            raise ValueError  # noqa: TRY301 - as what cannot be read; Dask reads no number as one
         # A number is bytes; anything else is read as a text, so that True and lists are no sizes.
         return int(parse_bytes(told if type(told) in (int, float) else str(told)))
     except (ValueError, TypeError, OverflowError) as error:

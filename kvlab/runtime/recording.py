@@ -47,6 +47,8 @@ class RunRecorder:
     def append(self, events: list[Event]) -> None:
         """Keep ``events``. A full disk is remembered; the events wait in memory and are tried again with the next."""
         with self._lock:
+            if self.closed:  # what all runs are told reaches one that has just ended
+                return
             for event in events:
                 self.world.apply(event)
             try:

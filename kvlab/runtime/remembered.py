@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from collections.abc import Hashable
 from typing import Any
 
@@ -15,6 +16,8 @@ class Remembered(type):
     """Metaclass of :class:`kvlab.runtime.lab.Lab`: looks before it makes."""
 
     _running: dict[Any, Any] = {}  # noqa: RUF012 - one registry a process
+    _one_at_a_time = threading.RLock()
+    """Held while one is made: who asks for the same meanwhile gets that one."""
     _made_by_cell: dict[str, dict[Any, str]] = {}  # noqa: RUF012 - cell: {lab: the execution that asked for it last}
 
     def check(cls, arguments: dict[str, Any]) -> None:
@@ -22,6 +25,10 @@ class Remembered(type):
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
         """The running lab of these arguments, or a new one."""
+        with Remembered._one_at_a_time:
+            return cls._remembered_or_made(args, keywords)
+
+    def _remembered_or_made(cls, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         key = cls._key(args, keywords)
         running = Remembered._running.get(key)
         cell, execution = _cell()

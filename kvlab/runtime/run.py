@@ -28,6 +28,7 @@ from kvlab.state.tokens import unpack_ids
 from kvlab.store.events import Event, Kind
 from kvlab.store.fold import World
 from kvlab.store.saved import Tables
+from kvlab.workflow.checks import checked_integer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -269,6 +270,8 @@ class Run:
         """
         if speed is not None and not (isinstance(speed, int | float) and speed > 0):
             raise InvalidInput(f"speed={speed}", hint="actions a second, more than 0; run.pause() stops it")
+        if not isinstance(until, str | Collection | None):
+            raise InvalidInput(f"until={until!r}", hint="the name of a breakpoint, or several")
         names = [until] if isinstance(until, str) else list(until or ())
         known = self.breakpoints
         unknown = [name for name in names if name not in known]
@@ -296,6 +299,7 @@ class Run:
             If nothing is pending, the edge was decided already, or there is no such road or worker.
         """
         pending = self._conductor.pending
+        edge = str(edge).replace("->", "→").replace(" ", "") if edge is not None else None
         edges = (
             [edge]
             if edge is not None
@@ -325,6 +329,7 @@ class Run:
 
     def step(self, actions: int = 1) -> Run:
         """Let so many actions through. Returns this run."""
+        checked_integer("step(actions)", actions, 1)
         self._gate.step(actions)
         return self
 

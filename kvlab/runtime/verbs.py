@@ -40,6 +40,10 @@ from kvlab.state.merge import merge_prefix, shared_prefix
 from kvlab.state.records import StateRecord
 from kvlab.state.tokens import BYTES_PER_ID, n_ids
 from kvlab.store.events import Kind
+from kvlab.workflow.checks import checked_integer, checked_label, is_encodable
+
+MOST_FORKS = 100_000
+"""Of one state in one call: handles and records are not free, only K/V is."""
 
 SUMMARY = "Summarize these continuations in a few sentences, keeping what they agree and disagree on:"
 
@@ -67,6 +71,7 @@ class Verbs:
         With ``chat`` the text opens the user's turn of a conversation; ``resume(..., chat=True)`` goes on and closes it.
         """
         self._bench.require_open()
+        checked_label("name", name)
         if worker is not None:
             self._bench.require_worker(worker)
         ids = self._root_ids(text, chat=chat)
@@ -97,7 +102,8 @@ class Verbs:
         policy = forced(how) if how is not None else CHEAPEST
         self._bench.require_open(state.id)
         record = state.record
-        if type(max_new_tokens) is not int or type(seed) is not int or max_new_tokens < 1 or temperature < 0:
+        whole = type(max_new_tokens) is int and type(seed) is int and max_new_tokens >= 1
+        if not whole or type(temperature) not in (int, float) or not 0 <= temperature < float("inf"):
             raise InvalidInput(
                 f"resume: max_new_tokens={max_new_tokens}, temperature={temperature} and seed={seed} cannot be meant",
                 hint="whole numbers, max_new_tokens ≥ 1; temperature ≥ 0 (0 is greedy); lab.materialize only prefills",
@@ -120,8 +126,7 @@ class Verbs:
     def fork(self, state: KVState, n: int) -> tuple[KVState, ...]:
         """See :meth:`KVState.fork`."""
         self._bench.require_open(state.id)
-        if n < 1:
-            raise InvalidInput(f"fork({n}): a state is forked into at least one", hint="state.fork(2)")
+        checked_integer("fork(n)", n, 1, MOST_FORKS)
         self._bench.revive(state.record)
         return tuple(
             KVState(self, self._bench.share(state.record, "fork", f"{state.record.name}/{index}")) for index in range(n)
@@ -131,7 +136,7 @@ class Verbs:
         """See :meth:`KVState.truncate`."""
         self._bench.require_open(state.id)
         record = state.record
-        if not 0 < n_tokens <= record.n_tokens:
+        if type(n_tokens) is not int or not 0 < n_tokens <= record.n_tokens:
             raise InvalidInput(
                 f"truncate({n_tokens}): state {record.id} has {record.n_tokens} tokens",
                 hint=f"1 ≤ n ≤ {record.n_tokens}",
@@ -450,6 +455,6 @@ def merge(
 
 
 def _require_text(text: Any) -> None:
-    if not isinstance(text, str) or not text:
-        what = "empty" if text == "" else f"a {type(text).__name__}"
+    if not isinstance(text, str) or not text or not is_encodable(text):
+        what = "empty" if text == "" else "not UTF-8" if isinstance(text, str) else f"a {type(text).__name__}"
         raise InvalidInput(f"the text is {what}", hint="pass a non-empty string")

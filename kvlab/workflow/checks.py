@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+from pathlib import Path
 from typing import Any
 
 from kvlab.errors import InvalidInput
@@ -20,7 +22,9 @@ LARGEST_SEED = 2**63 - 1
 def checked_name(kind: str, name: Any) -> str:
     """A name of a workflow, context or agent: one line, not empty, without reserved characters."""
     if not isinstance(name, str):
-        raise InvalidInput(f"the name of a {kind} must be a str, not {type(name).__name__}: {name!r}")
+        raise InvalidInput(
+            f"the name of a {kind} must be a str, not {type(name).__name__}: {name!r}", hint="pass a str"
+        )
     if not name or name != name.strip() or not name.isprintable() or any(mark in name for mark in RESERVED_IN_NAMES):
         raise InvalidInput(
             f"{name!r} cannot be the name of a {kind}",
@@ -47,6 +51,29 @@ def checked_text(where: str, text: Any) -> str:
     return text
 
 
+def checked_path(where: str, path: Any) -> Path:
+    """A path that a file system can be asked for."""
+    if isinstance(path, str | os.PathLike) and "\0" not in (told := os.fspath(path)) and told:
+        return Path(told)
+    raise InvalidInput(f"{where} is {path!r}", hint="a path")
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has a UTF-8 form, which a lone surrogate has not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def checked_label(where: str, text: Any) -> str:
+    """What a person calls something: one line of text, or nothing."""
+    if isinstance(text, str) and (not text or text.isprintable()):
+        return text
+    raise InvalidInput(f"{where} is {text!r}", hint="one line of text")
+
+
 def checked_namespace(where: str, namespace: Any) -> str:
     """A namespace within that of a run: text without the marks that divide the two."""
     if not any(mark in checked_text(where, namespace) for mark in RESERVED_IN_NAMESPACES):
@@ -57,10 +84,12 @@ def checked_namespace(where: str, namespace: Any) -> str:
 def checked_integer(where: str, value: Any, least: int, largest: int = LARGEST_SEED) -> int:
     """An int in ``[least, largest]``; bools and floats are refused."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InvalidInput(f"{where} must be an int, not {type(value).__name__}: {value!r}", value=repr(value))
+        told = f"{where} must be an int, not {type(value).__name__}: {value!r}"
+        raise InvalidInput(told, hint="a whole number", value=repr(value))
     number = int(value)
     if not least <= number <= largest:
-        raise InvalidInput(f"{where} must be between {least} and {largest}, not {number}", value=number)
+        told = f"{where} must be between {least} and {largest}, not {number}"
+        raise InvalidInput(told, hint=f"{least} ≤ n ≤ {largest}", value=number)
     return number
 
 
@@ -76,7 +105,8 @@ def checked_seconds(where: str, value: Any) -> float:
 
 def _at_least_zero(where: str, value: Any, hint: str) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidInput(f"{where} must be a number, not {type(value).__name__}: {value!r}", value=repr(value))
+        told = f"{where} must be a number, not {type(value).__name__}: {value!r}"
+        raise InvalidInput(told, hint=hint, value=repr(value))
     number = float(value)
     if not (math.isfinite(number) and number >= 0):
         raise InvalidInput(f"{where} must be finite and at least 0, not {number}", hint=hint, value=number)

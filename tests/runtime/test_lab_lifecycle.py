@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,32 @@ def test_the_same_arguments_give_the_running_lab_and_others_another(lab: Any, ma
     with pytest.raises(InvalidInput, match="wrokers=") as caught:
         make_lab(wrokers=3)
     assert "workers=" in caught.value.hint
+
+
+def test_who_asks_for_the_same_lab_at_once_gets_the_same_one(make_lab: Callable[..., Any]) -> None:
+    arguments = {"kv_budget": "1 GiB", "processes": False, "workers": 1, "namespace": "at once"}
+    with ThreadPoolExecutor(3) as pool:
+        made = [one.result() for one in [pool.submit(make_lab, **arguments) for _ in range(3)]]
+    assert made[0] is made[1] is made[2]
+    made[0].close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kv_budget": ""}, {"kv_budget": "GiB"}, {"kv_budget": 0}, {"prefill_chunk": 1.5}, {"prefill_chunk": float("nan")},
+        {"prefill_chunk": None}, {"workers": True}, {"workers": 0}, {"namespace": "a/b"}, {"namespace": "\ud800"},
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_a_lab_that_cannot_be_is_refused_before_anything_starts(
+    make_lab: Callable[..., Any], wrong: dict[str, Any]
+) -> None:
+    folders = own_folders()
+    with pytest.raises(InvalidInput) as caught:
+        make_lab(**wrong)
+    assert caught.value.hint
+    assert own_folders() == folders
 
 
 def test_a_state_on_another_worker_can_come_to_the_one_that_is_asked_for(lab: Any) -> None:
@@ -361,6 +388,7 @@ def test_what_is_no_scheduler_is_named_and_not_waited_for(
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(ClusterError, match="does not answer"):
             make_lab(address=f"tcp://127.0.0.1:{listening.getsockname()[1]}")
+    assert poll(lambda: not any(one.name == "kvlab-ask" for one in threading.enumerate()), 15), "still asked"
     for connection in kept:
         connection.close()
 

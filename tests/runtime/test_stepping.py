@@ -233,7 +233,15 @@ def test_a_follower_hears_every_event_once_and_a_paused_log_holds_nothing_back(f
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"speed": 0}, {"speed": -1.0}, {"speed": "fast"}, {"until": "nobody"}, {"until": ["first", "nobody"]}]
+    "wrong",
+    [
+        {"speed": 0},
+        {"speed": -1.0},
+        {"speed": "fast"},
+        {"until": "nobody"},
+        {"until": ["first", "nobody"]},
+        {"until": 5},
+    ],
 )
 def test_what_cannot_be_meant_is_refused(frames_lab: Any, wrong: dict[str, Any]) -> None:
     run = frames_lab.run(two_readers(), min_shared_tokens=SHARE, paused=True)
@@ -242,5 +250,9 @@ def test_what_cannot_be_meant_is_refused(frames_lab: Any, wrong: dict[str, Any])
             run.play(**wrong)
         with pytest.raises(InvalidInput):
             run.choose("teleport")
+        for actions in (-1, 0, None, "x", float("nan"), True):
+            with pytest.raises(InvalidInput, match="actions") as caught:
+                run.step(actions)
+            assert caught.value.hint
     finally:
         run.cancel()
