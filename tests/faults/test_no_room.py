@@ -136,7 +136,7 @@ def test_a_worker_without_descriptors_says_so_and_the_others_go_on(lab: Any, col
             state.resume(" but", max_new_tokens=3, worker="worker-1")
         assert "ulimit -n" in caught.value.hint
         cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-0"))
-    cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1", how="map"))
+    cold.require_right(lab, state.resume(" but", max_new_tokens=3, worker="worker-1"))
     assert faults.used_bytes(lab) == used
 
 

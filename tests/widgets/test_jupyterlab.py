@@ -67,7 +67,7 @@ def test_a_run_of_another_process_in_a_cell(book: Any) -> None:
     live.until("c => c.store.n === 40")
 
     shown.run(2, wait=False)
-    live.until("c => c.store.n === 120")  # rows arrive in a busy cell
+    live.until("c => c.store.n > 100")  # rows arrive in a busy cell
     assert shown.busy
     shown.interrupt()
     shown.idle()
