@@ -52,8 +52,8 @@ def test_a_quick_run_has_every_figure(browser: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def few(tmp_path: Path, opened: Any) -> Any:
-    """(run of 60 states, its page with the clocks in it)"""
-    saved = SavedRun(write_run(tmp_path, make_events(60)))
+    """(a run of more states than a window holds, its page with the clocks in it)"""
+    saved = SavedRun(write_run(tmp_path, make_events(1_000)))
     shown = opened(write_page(saved, tmp_path / "run.html"), viewport=browser.VIEWPORT)
     return saved, browser.Shown(shown.page)
 
@@ -65,7 +65,7 @@ def test_rows_that_are_missing_or_differ_are_lost(few: Any, tmp_path: Path, monk
     n = saved.events.num_rows
     assert arriving.lost(shown, n, saved.path) == 0
     monkeypatch.setattr(arriving, "WAIT_SECONDS", 0.5)
-    longer = write_run(tmp_path, make_events(70))
+    longer = write_run(tmp_path, make_events(1_010))
     assert arriving.lost(shown, n, longer) >= SavedRun(longer).events.num_rows - n
     shown.root.evaluate("root => { root.kvlab.store.events.kind[7] = 0 }")
     assert arriving.lost(shown, n, saved.path) == 1
