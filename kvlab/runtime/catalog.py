@@ -1,8 +1,8 @@
 """Γ: who holds what. States and segments by name, their copies on workers, their phases, pins and handles.
 
 The catalog is the client-side truth about ownership. It decides nothing and moves nothing; it counts references and lets
-a segment go when no living state has it in its path. Thread-safe; every method is short and does no I/O but releasing
-Dask futures, which only enqueues.
+a segment go when no living state has it in its path. Thread-safe; every method is short, and all I/O is releasing Dask
+futures, which only enqueues, and removing a file that was spilled.
 
 One file a little over the usual length, because all of it changes the same counts under the same lock.
 """
