@@ -272,12 +272,7 @@ def _run(chosen: argparse.Namespace) -> None:
         progress.SHOWN,
         flow=chosen.flow,
         parameters=chosen.parameters,
-        room={
-            name: size
-            for name, size in (("kv_budget", chosen.kv_budget), ("spill_bytes", chosen.spill))
-            if size is not None
-        }
-        | {"eviction": chosen.eviction},
+        room={"kv_budget": chosen.kv_budget, "spill_bytes": chosen.spill, "eviction": chosen.eviction},
     )
 
 

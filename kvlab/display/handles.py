@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kvlab.runtime.run import Run
 
 PREVIEW = 60
+NOWHERE = {"spilled": "disk", "evicted": "no worker", "planned": "no worker"}
+"""Where a state of that phase is, when no worker has all of it."""
 
 
 def _rows(state: KVState) -> list[tuple[str, str]]:
@@ -31,7 +33,7 @@ def _rows(state: KVState) -> list[tuple[str, str]]:
             "bytes",
             f"{bytes_text(state.nbytes)} in {len(record.segments)} segment{'s' if len(record.segments) != 1 else ''}",
         ),
-        ("on", ", ".join(state.workers) or ("disk" if state.phase == "spilled" else "no single worker")),
+        ("on", ", ".join(state.workers) or NOWHERE.get(state.phase, "no single worker")),
         ("made by", f"{made}{'' if record.lineage.exact else ' (approximate)'}"),
         ("text", "…" + state.text[-PREVIEW:].replace("\n", " ") if len(state.text) > PREVIEW else state.text),
     ]

@@ -237,6 +237,8 @@ class Conductor:
                 self.core.require_hope()
         if not self._give_up_at:
             self._give_up_at = time.monotonic() + CANCEL_SECONDS
+        if time.monotonic() >= self._give_up_at:  # an answer that cannot be fetched comes again and again
+            return "give up", None
         try:
             return self._inbox.get(timeout=max(0.0, self._give_up_at - time.monotonic()))
         except queue.Empty:

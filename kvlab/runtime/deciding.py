@@ -105,7 +105,7 @@ class Decider:
                 nodes = tuple(unit.nodes[index] for index in chosen)
                 parts.append(replace(unit, nodes=nodes, action=names[chosen[0]], decision=group.decision))
         if len(parts) > 1:
-            return [replace(part, roads_without_room=[]) for part in parts]
+            return [replace(part, roads_without_room=[], prefetched=None) for part in parts]
         unit.action, unit.decision = parts[0].action, parts[0].decision
         return [unit]
 
@@ -116,7 +116,7 @@ class Decider:
             unit.decision = None
 
     def by_another_road(self, unit: Unit) -> Decision | None:
-        """Decide a unit anew, and book it, without those of its roads for which there was no room; None if none is left."""
+        """The decision of a unit, booked, without those of its roads for which there was no room; None if none is left."""
         decision = unit.decision
         if decision is None:
             return None
@@ -130,7 +130,8 @@ class Decider:
         chosen = decision.chosen
         reason = f"there is no room to go by {chosen.how} on {chosen.worker}: {left[0].how} on {left[0].worker}"
         other = replace(decision, chosen=left[0], reason=reason)
-        return self._at(unit).planner.book(unit.action, lambda _: other, self._workers)
+        self._at(unit).planner.book_as_decided(unit.action, other)
+        return other
 
     def send_ahead(self, unit: Unit, parent: StateRecord) -> Prefetched | None:
         """Let the state of a unit that waits for texts travel already, where it will have to; None where it has not."""

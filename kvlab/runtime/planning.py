@@ -80,6 +80,11 @@ class Planner:
             self._book(action, decision)
             return decision
 
+    def book_as_decided(self, action: str, decision: Decision) -> None:
+        """Book what was decided before, as :meth:`plan` does; the world is not looked at again."""
+        with self._lock:
+            self._book(action, decision)
+
     def plan_siblings(
         self,
         edge: Edge,

@@ -87,7 +87,7 @@ def run_named(
     *,
     flow: str = "state",
     parameters: Mapping[str, int | str] | None = None,
-    room: Mapping[str, str] | None = None,
+    room: Mapping[str, str | None] | None = None,
 ) -> Run:
     """Run a workload by name, or the workflow that a Python or YAML file defines, and print what it came to.
 
