@@ -8,9 +8,11 @@ import threading
 import time
 from typing import Any, Self
 
+import psutil
 import pytest
+from distributed import SchedulerPlugin
 
-from kvlab.errors import NoRoom
+from kvlab.errors import Cancelled, NoRoom
 from kvlab.store.events import Event, Kind
 
 
@@ -85,3 +87,44 @@ def test_a_spill_that_is_given_up_leaves_no_file_when_its_worker_goes_on(make_la
         assert lab.core.catalog.disk.used_bytes == 0
         cold.require_right(lab, state.resume(" so", max_new_tokens=2))
         assert state.spill() == state.nbytes
+
+
+def stop_at_first_answer(pids: dict[str, int]) -> SchedulerPlugin:
+    """SIGSTOPs the worker whose answer the scheduler has just heard of, before anybody can fetch it."""
+
+    class StopAtAnswer(SchedulerPlugin):
+        name = "stop-at-first-answer"
+        stopped = 0
+
+        def transition(self, key: Any, start: str, finish: str, *args: Any, worker: str = "", **kwargs: Any) -> None:
+            if finish == "memory" and str(key).startswith("meta-kv-") and not self.stopped:
+                self.stopped = pids[worker]
+                os.kill(self.stopped, signal.SIGSTOP)
+
+    return StopAtAnswer()
+
+
+@pytest.mark.slow
+def test_a_cancelled_run_gives_up_on_an_answer_that_nobody_hands_over(
+    make_lab: Any, three_agents: Any, answers: Any, faults: Any
+) -> None:
+    with make_lab(kv_budget="64 MiB", namespace="stopped-answer") as lab:
+        undisturbed = answers(lab.run(three_agents()).wait())
+        pids = {worker.address: faults.pid_of(lab, name) for name, worker in lab.workers.items()}
+        other = three_agents("Another paper, which no run has read so far. ")
+        lab.core.client.register_plugin(stop_at_first_answer(pids))
+        try:
+            run = lab.run(other)
+            stopped = faults.wait_for(
+                lambda: [pid for pid in pids.values() if psutil.Process(pid).status() == "stopped"]
+            )
+            began = time.monotonic()
+            with pytest.raises(Cancelled):
+                run.cancel().wait(60)
+            assert time.monotonic() - began < 20  # the scheduler would miss a silent worker after half a minute
+            assert psutil.Process(*stopped).status() == "stopped"
+        finally:
+            lab.core.client.unregister_scheduler_plugin("stop-at-first-answer")
+            for pid in pids.values():
+                os.kill(pid, signal.SIGCONT)
+        assert answers(lab.run(three_agents()).wait()) == undisturbed
