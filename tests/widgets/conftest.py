@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import time
@@ -53,7 +54,7 @@ def book(jupyter: tuple[str, Path], browser: Any, request: pytest.FixtureRequest
     made: list[Any] = []
 
     def show(*cells: str | Path) -> Any:
-        name = f"{request.node.name}-{time.time_ns()}"
+        name = f"{re.sub(r'[^a-z_]+', '-', request.node.name)}-{time.time_ns()}"
         if isinstance(cells[0], Path):
             shutil.copy(cells[0], home / f"{name}.ipynb")
         else:

@@ -7,12 +7,13 @@ acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import anywidget
 import ipywidgets
+import traitlets
 from bokeh.models import ColumnDataSource, Div
 
 from kvlab_widgets.controls import hear_beside_cells
@@ -66,6 +67,7 @@ class DocumentChannel:
 class _Line(anywidget.AnyWidget):  # type: ignore[misc]  # it ships no types that mypy follows
     """A widget that shows nothing and carries messages."""
 
+    mark = traitlets.Unicode().tag(sync=True)
     _esm: ClassVar[str] = (Path(__file__).parent / "client" / "line.js").read_text(encoding="utf-8")
 
 
@@ -75,35 +77,37 @@ class CellChannel:
     Parameters
     ----------
     mark
-        By which the inspector finds its own among all of a cell.
+        By which the inspector finds its own among all of a page.
+    above
+        Widgets to display with it.
 
     Attributes
     ----------
-    widget
-        To be displayed in the same output as the inspector.
+    box
+        To be displayed right before the inspector.
     """
 
     models: tuple[Any, ...] = ()
 
-    def __init__(self, mark: str) -> None:
-        self.told = {"mark": mark}
-        self.widget = _Line(layout=ipywidgets.Layout(display="none"))
-        self.widget.add_class(f"kvlab-line-{mark}")
+    def __init__(self, mark: str, above: Sequence[ipywidgets.Widget] = ()) -> None:
+        self._line = _Line(mark=mark, layout=ipywidgets.Layout(display="none"))
+        self.box = ipywidgets.VBox([*above, self._line])
+        self.told = {"mark": mark, "box": self.box.model_id}
         self._heard: Any = None
-        hear_beside_cells(self.widget)
+        hear_beside_cells(self._line)
 
     def say(self, text: str) -> None:
         """See :class:`Channel`."""
-        self.widget.send(text)
+        self._line.send(text)
 
     def listen(self, heard: Callable[[Mirror], None]) -> None:
         """See :class:`Channel`."""
         self._heard = lambda _widget, word, _buffers: heard(word)
-        self.widget.on_msg(self._heard)
+        self._line.on_msg(self._heard)
 
     def close(self) -> None:
         """Hear nothing any more. ipywidgets keeps the widget as long as the kernel lives, and would keep who listens.
 
         The widget itself stays: closed while its output is replaced, it makes JupyterLab remove it twice.
         """
-        self.widget.on_msg(self._heard, remove=True)
+        self._line.on_msg(self._heard, remove=True)

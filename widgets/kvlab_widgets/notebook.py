@@ -8,7 +8,6 @@ import threading
 import time
 from typing import Any
 
-import ipywidgets
 import panel as pn
 from IPython.display import HTML, display
 
@@ -61,12 +60,12 @@ class _Live:
         self._run, self._theme = run, theme
         foreign = not hasattr(run, "follow")
         mark = secrets.token_hex(8)
-        self._channel = CellChannel(mark)
+        self._controls = controls(run)
+        self._channel = CellChannel(mark, [self._controls.box] if self._controls is not None else [])
         self._inspector = Inspector(
             packed(feed.rows.take()), page=False, channel=self._channel, alone=False, theme=theme, mark=mark,
             elsewhere=ELSEWHERE if foreign else "",
         )  # fmt: skip
-        self._controls = controls(run)
         self._telling = Telling(feed, self._channel, lambda: rows_of(run))
         self._bar: Any = None
         self._shown: Any = None
@@ -74,8 +73,7 @@ class _Live:
     def show(self) -> None:
         """Display it, and follow from now on."""
         pn.extension(inline=True)
-        bar = [self._controls.box] if self._controls is not None else []
-        self._bar = display(ipywidgets.VBox([*bar, self._channel.widget]), display_id=True)
+        self._bar = display(self._channel.box, display_id=True)
         self._shown = display(pn.pane.Bokeh(self._inspector.root, sizing_mode="stretch_width"), display_id=True)
         threading.Thread(target=self._follow, name="kvlab-inspector", daemon=True).start()
 

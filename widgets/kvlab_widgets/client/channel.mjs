@@ -8,20 +8,24 @@ class DocumentChannel {
 }
 
 class CellChannel {
-  constructor(told, around) { this.mark = told.mark; this.around = around; }
-  // JupyterLab may render the widget after the inspector.
+  constructor(told, root) { Object.assign(this, told, { root }); }
+  // After a reload the widget may come after the inspector.
   async open(heard) {
-    while (!this.line) {
-      const place = this.around();
-      if (!place) return;
-      this.line = place.querySelector(`.kvlab-line-${this.mark}`)?.kvlabLine;
-      if (!this.line) await new Promise(done => setTimeout(done, FIND_MS));
+    while (!(this.line = window.kvlabLines?.get(this.mark))) {
+      if (!this.root.isConnected) return;
+      await new Promise(done => setTimeout(done, FIND_MS));
     }
     // An inspector that was rendered anew has left another one behind.
-    this.line.on("msg:custom", text => { if (this.around()) heard(JSON.parse(text)); });
+    this.line.on("msg:custom", text => { if (this.root.isConnected) heard(JSON.parse(text)); });
   }
   // A kernel that is gone is known by its silence.
   say(word) { try { this.line?.send(word); } catch { this.line = null; } }
+  // Draw what is displayed before the inspector into the output that JupyterLab left without it.
+  async draw(output) {
+    const manager = this.line.widget_manager, view = await manager.create_view(await manager.get_model(this.box));
+    output.replaceChildren(view.el);
+    for (const type of ["before-attach", "after-attach"]) view.luminoWidget.processMessage({ type });
+  }
 }
 
-const channelOf = (told, around) => told.tail ? new DocumentChannel(told) : new CellChannel(told, around);
+const channelOf = (told, root) => told.tail ? new DocumentChannel(told) : new CellChannel(told, root);

@@ -233,10 +233,20 @@ class Client {
   // They are the kernel's own widgets and work while it is busy; here they only get a name and keep their keys.
   get buttons() { return this.cell?.querySelector(".kvlab-run"); }
   // The output of the cell that it is shown in, with all that the cell displays.
-  get cell() {
+  get cell() { return this.around(".jp-OutputArea"); }
+  around(selector) {
     let at = this.root;
-    while (at && !at.closest(".jp-OutputArea")) at = at.getRootNode().host;
-    return at?.closest(".jp-OutputArea");
+    while (at && !at.closest(selector)) at = at.getRootNode().host;
+    return at?.closest(selector);
+  }
+  // JupyterLab waits two seconds for the model of a widget; on one that comes as they end, as after a reload, it gives up
+  // for good, and there would be no buttons.
+  mend() {
+    if (this.mending || this.lost || !this.channel.line) return;
+    const child = this.around(".jp-OutputArea-child"), before = output => output.compareDocumentPosition(child) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const output = child && [...this.cell.querySelectorAll(".jp-OutputArea-output")].filter(before).at(-1);
+    if (!output?.matches(".jupyter-widgets") || output.childElementCount) return;
+    this.mending = this.channel.draw(output).then(() => this.dress(), () => {}).finally(() => { this.mending = null; });
   }
   dress() {
     const bar = this.buttons;
@@ -263,12 +273,13 @@ class Client {
   // -- a live run
   follow() {
     this.heardAt = performance.now();
-    this.channel = channelOf(this.told.channel, () => this.cell);
+    this.channel = channelOf(this.told.channel, this.root);
     this.channel.open(batch => this.heard(batch)).then(() => this.ask());
     this.watch = setInterval(() => {
       if (!this.root.isConnected) return clearInterval(this.watch);
       const lost = this.running && performance.now() - this.heardAt > SILENT_MS;
       if (lost !== this.lost) { this.lost = lost; this.bar.show(); }
+      this.mend();
     }, 500);
   }
   heard(batch) {

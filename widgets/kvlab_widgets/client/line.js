@@ -1,2 +1,8 @@
-// The browser's end of a cell's channel: the inspector finds this element by its class, and speaks through its model.
-export default { render({ model, el }) { el.kvlabLine = model; } };
+// The browser's end of a cell's channel: the inspector finds its model by the mark, also where JupyterLab draws no view of it.
+export default {
+  initialize({ model }) {
+    const lines = (window.kvlabLines ??= new Map()), mark = model.get("mark");
+    lines.set(mark, model);
+    return () => { if (lines.get(mark) === model) lines.delete(mark); };
+  },
+};
