@@ -89,6 +89,10 @@ def serving(home: Path, **environment: str) -> Iterator[str]:
     with socket.socket() as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
+    # Else it asks Node, each time a page is opened, whether it should be built anew.
+    settings = home / ".jupyter" / "labconfig" / "page_config.json"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text('{"buildCheck": false, "buildAvailable": false}', encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER_")}
     own = {
         "HOME": str(home), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "JUPYTER_PLATFORM_DIRS": "0",
