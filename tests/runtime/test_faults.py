@@ -153,23 +153,22 @@ def test_what_begins_while_no_worker_is_up_waits_for_one(make_lab: Any) -> None:
     with make_lab(workers=1, kv_budget="1 GiB", namespace="alone") as lab:
         undisturbed = lab.run(workflow()).wait()
 
-        def killed() -> None:
-            before = lab.core.workers["worker-0"].address
-            os.kill(lab._cluster.pids["worker-0"], signal.SIGKILL)
-            while lab.core.workers["worker-0"].address == before:
-                time.sleep(0.01)
-            assert lab.core.n_up == 0
-
         held = lab.run(workflow(), paused=True)
         while held.pending is None:
             time.sleep(0.01)
-        killed()
-        held.play().wait()
-        killed()
-        assert lab.materialize("Something else.").n_tokens > 0
-        killed()
-        fresh = lab.run(workflow(), workers=1).wait()
-        for run in (held, fresh):
+        before = lab.core.workers["worker-0"].address
+        os.kill(lab._cluster.pids["worker-0"], signal.SIGKILL)
+        while lab.core.workers["worker-0"].address == before:
+            time.sleep(0.01)
+        with ThreadPoolExecutor() as pool:
+            held.play()
+            verb = pool.submit(lab.materialize, "Something else.")
+            fresh = pool.submit(lab.run, workflow(), workers=1)
+            assert lab.core.n_up == 0
+            assert not verb.done()
+            assert not fresh.done()
+            assert verb.result(timeout=100).n_tokens > 0
+        for run in (held.wait(), fresh.result(timeout=100).wait()):
             assert {name: run[name].token_ids for name in AGENTS} == {
                 name: undisturbed[name].token_ids for name in AGENTS
             }

@@ -290,33 +290,38 @@ def test_in_time_too_no_more_than_the_cap_is_shown(shown: Any, runs: Any) -> Non
     assert view.text("shown").endswith("shown, grouped")
 
 
-@pytest.mark.parametrize(
-    ("text", "towards", "steps"),
-    [("ancestors(s1200, 3)", "up", 3), ("descendants(s1171, 2)", "down", 2), ("ancestors( s120 )", "up", None)],
-)
-def test_kin_are_filtered_and_counted(text: str, towards: str, steps: int | None, shown: Any, runs: Any) -> None:
-    nodes = rows_of(runs["many"]).take()["tables"]["nodes"]
+def kin(nodes: Any, name: str, towards: str, steps: int | None) -> list[int]:
+    """Rows of the nodes that :func:`test_kin_are_filtered_and_counted` asks for."""
     above: list[list[int]] = nodes["parents"]
     below: dict[int, list[int]] = {}
     for node, parents in enumerate(above):
         for parent in parents:
             below.setdefault(parent, []).append(node)
-    name = re.search(r"s\d+", text)
-    assert name is not None
-    found = edge = {nodes["id"].index(name[0])}
+    found = edge = {nodes["id"].index(name)}
     while edge and (steps is None or steps > 0):
         edge = {other for node in edge for other in (above[node] if towards == "up" else below.get(node, ()))} - found
         found, steps = found | edge, None if steps is None else steps - 1
-    assert len(found) > 2
+    return sorted(found)
+
+
+def test_kin_are_filtered_and_counted(shown: Any, runs: Any) -> None:
+    nodes = rows_of(runs["many"]).take()["tables"]["nodes"]
     view = shown("many")
-    search(view, text)
-    assert of_graph(view, "[...g.matches]") == sorted(found)
-    assert f"{len(found)} match {text}" in view.text("shown")
-    assert of_graph(view, "g.kin.data.x.length") > 0  # the window went where they are
-    assert of_graph(view, "root.kvlab.told.fades.every(glyph => glyph.line_alpha.value < 0.5)")
-    view.page.keyboard.press("Escape")
-    settle(view)
-    assert of_graph(view, "g.matches") is None
+    for text, *asked in (
+        ("ancestors(s1200, 3)", "s1200", "up", 3),
+        ("descendants(s1171, 2)", "s1171", "down", 2),
+        ("ancestors( s120 )", "s120", "up", None),
+    ):
+        found = kin(nodes, *asked)
+        assert len(found) > 2
+        search(view, text)
+        assert of_graph(view, "[...g.matches]") == found
+        assert f"{len(found)} match {text}" in view.text("shown")
+        assert of_graph(view, "g.kin.data.x.length") > 0  # the window went where they are
+        assert of_graph(view, "root.kvlab.told.fades.every(glyph => glyph.line_alpha.value < 0.5)")
+        view.page.keyboard.press("Escape")
+        settle(view)
+        assert of_graph(view, "g.matches") is None
     assert "match" not in view.text("shown")
     assert of_graph(view, "root.kvlab.told.fades.every(glyph => glyph.line_alpha.value === 1)")
 
