@@ -125,8 +125,8 @@ def search(view: Any, text: str) -> None:
 
 
 DRAWN = """(() => { const marks = g.layers.find(l => l.table === 'marks'), f = g.frame(), at = new Map();
-  for (const i of [...marks.base.indices, ...marks.fresh.indices])
-    at.set(`${s.marks.u[i]},${s.marks.y[i]}`, [f.x_scale.compute(s.marks.u[i]), f.y_scale.compute(s.marks.y[i])]);
+  for (const { data: { u, y } } of [marks.base, marks.fresh])
+    u.forEach((_, i) => at.set(`${u[i]},${y[i]}`, [f.x_scale.compute(u[i]), f.y_scale.compute(y[i])]));
   return [...at.values()] })()"""
 """Where different marks are drawn, in px."""
 
@@ -161,7 +161,7 @@ def test_pages_turn_by_button_and_a_step_returns_to_the_cursor(shown: Any) -> No
     press(view, "earlier")
     assert of_graph(view, "g.pages.start + g.pages.span") == pytest.approx(start, abs=1)
     assert not of_graph(view, "g.inside(root.kvlab.newest)")
-    assert of_graph(view, "g.layers.find(l => l.table === 'marks').base.indices.length") > 20
+    assert of_graph(view, "g.layers.find(l => l.table === 'marks').base.get_length()") > 20
     press(view, "later")
     assert of_graph(view, "g.inside(root.kvlab.newest)")
     press(view, "earlier")
@@ -511,7 +511,7 @@ def test_a_small_run_is_shown_whole_without_what_only_many_need(name: str, shown
 def test_what_is_planned_is_small_and_full_and_what_was_evicted_large_and_hollow(shown: Any) -> None:
     view = shown("demo")
     glyphs = """(name => { const [one] = g.layers.filter(l => l.table === name), model = one.base;
-      const glyph = g.figure.renderers.find(r => r.view?.filter === model).glyph;
+      const glyph = g.figure.renderers.find(r => r.data_source === model).glyph;
       return [glyph.size.value, glyph.line_color.value ?? glyph.line_color.field ?? null] })"""
     planned, drawn = of_graph(view, f"{glyphs}('plan')"), of_graph(view, f"{glyphs}('marks')")
     assert planned[0] < 0.7 * drawn[0]

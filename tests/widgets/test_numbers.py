@@ -46,7 +46,7 @@ READ = """async (root, tables) => {
     if (!tables.length) {
       found.events = cells(client.at(view("events").rows)?.querySelector("table"));
       found.dots = client.layersOf("quality")
-        .reduce((n, layer) => n + layer.base.indices.length + layer.fresh.indices.length, 0);
+        .reduce((n, layer) => n + layer.base.get_length() + layer.fresh.get_length(), 0);
       found.inequality = text(view("decision").rows, "inequality");
       for (const [name, place] of [["quality", view("quality").told], ["card", view("lineage").card]]) {
         const facts = [...client.at(place)?.querySelectorAll("dt") ?? []];

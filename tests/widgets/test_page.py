@@ -218,7 +218,7 @@ def test_a_narrow_window_of_many_states_shows_a_page_of_them_and_turns_it(
 ) -> None:
     shown = opened(page_of(large, page=True))
     drawn = """root => { const l = root.kvlab.layers.find(l => l.table === 'marks');
-                       return l.base.indices.length + l.fresh.indices.length }"""
+                       return l.base.get_length() + l.fresh.get_length() }"""
     starts = set()
     for k in (large.events.num_rows, large.events.num_rows // 2, 100):
         shown.move(k)

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bokeh.models import (
-    CDSView,
     Column,
     ColumnDataSource,
     Div,
-    IndexFilter,
     InlineStyleSheet,
     LinearColorMapper,
     Range1d,
@@ -26,7 +24,7 @@ from bokeh.plotting import figure
 from kvlab_widgets.look import DECISION_TOKENS, FONT, style, theme
 
 LIGHT = theme(0)
-Draw = Callable[[CDSView, str], Any]
+Draw = Callable[[ColumnDataSource, str], Any]
 
 
 @dataclass(slots=True)
@@ -54,8 +52,6 @@ class Build:
 
     Attributes
     ----------
-    sources
-        Tables that are drawn from, by name.
     layers
         What the cursor shows and hides.
     binds
@@ -65,7 +61,6 @@ class Build:
     """
 
     large: bool
-    sources: dict[str, Any] = field(default_factory=dict)
     layers: list[dict[str, Any]] = field(default_factory=list)
     binds: list[list[Any]] = field(default_factory=list)
     fades: list[Any] = field(default_factory=list)
@@ -74,15 +69,6 @@ class Build:
     def source(self, *columns: str) -> Any:
         """An empty source that only the browser fills."""
         return ColumnDataSource({name: [] for name in columns}, syncable=False)
-
-    def table(self, name: str, *columns: str) -> Any:
-        """The table ``name`` as a source; ``columns`` are those that glyphs use."""
-        if name not in self.sources:
-            self.sources[name] = self.source(*columns)
-        source = self.sources[name]
-        for column in columns:
-            source.data.setdefault(column, [])
-        return source
 
     def bind(self, model: Any, name: str, token: str | Sequence[str]) -> None:
         """Let the theme set property ``name`` of ``model``."""
@@ -95,19 +81,26 @@ class Build:
         self.bind(mapper, "palette", tokens)
         return mapper
 
-    def layer(self, view: str, table: str, draw: Draw, *, x: str | None = None, cap: int | None = None) -> None:
-        """Rows of ``table`` up to the cursor, drawn by ``draw(view, level)``.
+    def layer(
+        self, view: str, table: str, columns: Sequence[str], draw: Draw, *, x: str | None = None, cap: int | None = None
+    ) -> None:
+        """Rows of ``table`` up to the cursor, drawn by ``draw(source, level)``.
+
+        Both renderers have a source of their own that holds only what they show: Bokeh looks through all rows of a source,
+        shown or not, whenever something of it changes.
 
         Parameters
         ----------
+        columns
+            Of the table, that glyphs use.
         x
             Column that a page of the window cuts by.
         cap
             At most so many rows, the newest.
         """
-        base, fresh = IndexFilter(indices=[], syncable=False), IndexFilter(indices=[], syncable=False)
-        draw(CDSView(filter=base), "glyph")
-        draw(CDSView(filter=fresh), "overlay")
+        base, fresh = self.source(*columns), self.source(*columns)
+        draw(base, "glyph")
+        draw(fresh, "overlay")
         self.layers.append({"view": view, "table": table, "x": x, "cap": cap, "base": base, "fresh": fresh})
 
     def figure(self, title: str, height: int, x: tuple[float, float], y: tuple[float, float], **more: Any) -> Any:

@@ -102,7 +102,7 @@ class Inspector:
             "root": self.root, "bar": bar, "notice": notice, "tabs": tabs, "tabbar": tabbar,
             "channel": channel.told if channel is not None else None,
             "room": _room(panels, GIVES["page" if page else "cell"]),
-            "views": {panel.name: panel.parts for panel in panels}, "sources": self.build.sources,
+            "views": {panel.name: panel.parts for panel in panels},
             "layers": self.build.layers, "binds": self.build.binds, "fades": self.build.fades, "packed": packed,
             "tokens": _themes(), "meta": {
                 **_meta(page=page, live=channel is not None, own=alone, theme=theme, start=start),

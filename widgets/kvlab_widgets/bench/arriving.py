@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from kvlab.store.saved import SavedRun
-from kvlab_widgets.bench.browser import Shown, require
+from kvlab_widgets.bench.browser import READY_MS, Shown, require
 
 WAIT_SECONDS = 20.0
 """For what has been said to be shown."""
@@ -61,7 +61,7 @@ def served(browser: Any, path: Path, log: Path, **context: Any) -> Iterator[tupl
     opened = browser.new_context(**context)
     try:
         page = opened.new_page()
-        page.goto(process.url)
+        page.goto(process.url, timeout=READY_MS)
         yield process, Shown(page)
     finally:
         opened.close()

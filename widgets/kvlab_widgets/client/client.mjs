@@ -1,12 +1,12 @@
 // The browser half of an inspector. It alone knows the cursor: a moment k is all rows with born <= k, so moving it asks
 // nobody. The files of this folder and of views/ are joined into one module, this one last.
 const VIEWS = { graph: GraphView, timeline: TimelineView, decision: DecisionView, lineage: LineageView, memory: MemoryView, quality: QualityView, events: EventsView };
-const LATER_MS = 40, RARE_MS = 150, CALM_MS = 400, MIRROR_MS = 150, SILENT_MS = 5000;
+const LATER_MS = 40, RARE_MS = 80, CALM_MS = 400, MIRROR_MS = 150, SILENT_MS = 5000;
 
 class Client {
   constructor(told, context) {
     Object.assign(this, { told, context, k: 0, selected: null, hovered: null, asks: 0, playing: false, speed: 8, unit: "event", lost: false });
-    this.store = new Store(told.sources, told.meta.columns, told.meta.dashes);
+    this.store = new Store(told.meta.columns, told.meta.dashes);
     this.layers = told.layers.map(layer => new Layer(layer, this.store[layer.table]));
     this.views = Object.entries(told.views).map(([name, parts]) => new VIEWS[name](this, parts));
     this.found = new Map();
@@ -75,7 +75,7 @@ class Client {
     k = Math.max(0, Math.min(this.store.n, Math.trunc(k)));
     if (k === this.k && !again) return;
     this.goTo(k, again);
-    this.showCharts(again);
+    this.charting = true; this.chartAgain ||= again;
     this.draw();
     this.tell();
   }
@@ -89,6 +89,7 @@ class Client {
     this.bar.show();
   }
   showCharts(again) {
+    this.charting = this.chartAgain = false;
     const [graph, ...charts] = this.uncovered;
     for (const view of charts) { view.show(this.k, again); this.showLayers(view, again); }
   }
@@ -97,19 +98,24 @@ class Client {
     const layers = this.layersOf(view.name), redraw = again || layers.some(layer => layer.stale(this.k));
     for (const layer of layers) layer.show(this.k, redraw);
   }
-  // What hangs on one row comes after the graph and the bar: once for the keys of a burst, at once for a key alone.
+  // The charts and what hangs on one row come after the graph and the bar. For a key alone all at once, when the graph has
+  // been painted: the second frame begins then, and what it shows must not wait. In a burst of keys the charts follow each
+  // frame, and the rows come after the last key.
   draw(again = false) {
     this.again ||= again;
     clearTimeout(this.timer);
     const now = performance.now(), turn = this.turn = (this.turn ?? 0) + 1, alone = now - (this.drawAsked ?? 0) > RARE_MS;
     this.drawAsked = now;
     const draw = () => { if (turn === this.turn) this.drawRows(); };
-    // The second frame begins when the graph has been painted in the first; what it shows must not wait for the rows.
-    if (alone) requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(draw))); else this.timer = setTimeout(draw, LATER_MS);
+    if (alone) return requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(draw)));
+    this.timer = setTimeout(draw, LATER_MS);
+    requestAnimationFrame(() => setTimeout(() => this.catchUp()));
   }
+  catchUp() { if (this.charting) this.showCharts(this.chartAgain); }
   drawRows() {
     const all = this.again;
     this.again = false;
+    this.catchUp();
     for (const view of this.uncovered) { if (view.asTable) view.drawTable(this.k); else view.later(this.k, all); }
     this.root.dataset.kvDrawn = this.k;
   }

@@ -6,23 +6,21 @@ const inflate = async packed => {
   return batch;
 };
 
+// Columns that are not sent but follow from others (`derive_…` below).
+const DERIVED = { events: ["born", "clock"], edges: ["width", "dash"], actuals: ["mark", "error"], spans: ["row"], decodes: ["row"],
+  moves: ["row", "from", "to", "head"], drops: ["row"] };
+
 class Store {
-  constructor(sources, columns, dashes) {
+  constructor(columns, dashes) {
     this.dashes = dashes;
     this.columns = columns;
-    this.sources = sources;
     this.reset();
   }
   reset() {
     this.n = 0;
     Object.assign(this, { lanes: [], workers: [], agents: [], segments: [], run: {} });
     for (const [name, names] of Object.entries(this.columns)) {
-      // Where glyphs draw from a table its rows are the source's own, so that nothing is kept twice.
-      const data = this.sources[name] ? this.sources[name].data : {};
-      for (const column of new Set([...Object.keys(data), ...names])) data[column] = [];
-      if (name === "events") Object.assign(data, { born: [], clock: [] });
-      if (name === "actuals") data.error = [];
-      this[name] = data;
+      this[name] = Object.fromEntries([...names, ...DERIVED[name] ?? []].map(column => [column, []]));
     }
     this.children = new Map(); this.nodeOf = new Map(); this.decisionTo = new Map(); this.actualOf = new Map();
     this.auditOf = new Map(); this.spanOf = new Map(); this.startOf = new Map(); this.phaseOf = new Map(); this.memoryOf = new Map(); this.placementOf = new Map();

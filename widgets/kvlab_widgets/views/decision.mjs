@@ -154,7 +154,11 @@ class DecisionView extends Panel {
     const box = this.client.at(this.rows)?.querySelector("[data-kv=decision]");
     // What-if says it in fewer words: the table below stays where it is.
     if (!this.turned) this.wordy = Math.max(this.wordy, box?.querySelector(".words").offsetHeight ?? 0);
-    if (box && most > 2 && box.scrollHeight > box.clientHeight + 1) return this.drawRows(all, most - 1);
+    const over = box && most > 2 ? box.scrollHeight - box.clientHeight - 1 : 0;
+    if (over > 0) {
+      const tallest = Math.max(...[...box.querySelectorAll("tbody tr")].map(row => row.offsetHeight));
+      return this.drawRows(all, Math.max(2, most - Math.ceil(over / tallest)));
+    }
     const reset = this.client.at(this.rows)?.querySelector("[data-kv=reset]");
     if (reset) reset.onclick = () => this.reset();
   }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import CategoricalMarkerMapper, CDSView, CustomJSTickFormatter, FixedTicker
+from bokeh.models import CategoricalMarkerMapper, ColumnDataSource, CustomJSTickFormatter, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.views.overview import HEIGHT, overview
@@ -41,48 +41,43 @@ def graph(build: Build, height: int) -> Panel:
     shapes = CategoricalMarkerMapper(factors=list(map(str, range(len(MARKERS)))), markers=list(MARKERS))
     hues = build.mapper()
 
-    def planned_lines(view: CDSView, level: str) -> None:
-        source = build.table("planned_lines", "u0", "y0", "u1", "y1", "c0", "c1")
-        glyph = made.bezier("u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, view=view, level=level).glyph
+    def planned_lines(source: ColumnDataSource, level: str) -> None:
+        glyph = made.bezier("u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, level=level).glyph
         build.bind(glyph, "line_color", "planned")
 
-    def plan(view: CDSView, level: str) -> None:
-        source = build.table("plan", "u", "y", "mark")
+    def plan(source: ColumnDataSource, level: str) -> None:
         marker = {"field": "mark", "transform": shapes}
-        glyph = made.scatter("u", "y", marker=marker, source=source, view=view, size=SMALL, level=level).glyph
+        glyph = made.scatter("u", "y", marker=marker, source=source, size=SMALL, level=level).glyph
         glyph.line_color = None
         build.bind(glyph, "fill_color", "faint")
         build.fades.append(glyph)
 
-    def texts(view: CDSView, level: str) -> None:
-        source = build.table("data", "u0", "y0", "u1", "y1", "c0", "c1")
-        glyph = made.bezier("u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, view=view, level=level).glyph
+    def texts(source: ColumnDataSource, level: str) -> None:
+        glyph = made.bezier("u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, level=level).glyph
         build.bind(glyph, "line_color", "data")
         build.fades.append(glyph)
 
-    def edges(view: CDSView, level: str) -> None:
-        source = build.table("edges", "u0", "y0", "u1", "y1", "c0", "c1", "how", "width", "dash")
+    def edges(source: ColumnDataSource, level: str) -> None:
         glyph = made.bezier(
-            "u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, view=view, level=level,
+            "u0", "y0", "u1", "y1", "c0", "y0", "c1", "y1", source=source, level=level,
             line_color={"field": "how", "transform": hues}, line_width="width", line_dash="dash",
         ).glyph  # fmt: skip
         build.fades.append(glyph)
 
     fills, lines = build.mapper(FILLS), build.mapper(LINES)
 
-    def marks(view: CDSView, level: str) -> None:
-        source = build.table("marks", "u", "y", "mark", "fill")
+    def marks(source: ColumnDataSource, level: str) -> None:
         glyph = made.scatter(
-            "u", "y", marker={"field": "mark", "transform": shapes}, source=source, view=view, size=SIZE, level=level,
+            "u", "y", marker={"field": "mark", "transform": shapes}, source=source, size=SIZE, level=level,
             fill_color={"field": "fill", "transform": fills}, line_color={"field": "fill", "transform": lines},
         ).glyph  # fmt: skip
         build.fades.append(glyph)
 
-    build.layer("graph", "planned_lines", planned_lines, x="u1")
-    build.layer("graph", "plan", plan, x="u")
-    build.layer("graph", "data", texts, x="u1")
-    build.layer("graph", "edges", edges, x="u1")
-    build.layer("graph", "marks", marks, x="u")
+    build.layer("graph", "planned_lines", ("u0", "y0", "u1", "y1", "c0", "c1"), planned_lines, x="u1")
+    build.layer("graph", "plan", ("u", "y", "mark"), plan, x="u")
+    build.layer("graph", "data", ("u0", "y0", "u1", "y1", "c0", "c1"), texts, x="u1")
+    build.layer("graph", "edges", ("u0", "y0", "u1", "y1", "c0", "c1", "how", "width", "dash"), edges, x="u1")
+    build.layer("graph", "marks", ("u", "y", "mark", "fill"), marks, x="u")
     strip, key = overview(build, LEFT), build.div()
     parts = {"key": key, "lanes": lanes, **strip, **_groups(build, made, hues), **_above(build, made, hues, shapes)}
     return build.panel("graph", "State graph", [key, made, strip["strip"]], height, figure=made, **parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokeh.models import CategoricalMarkerMapper, CDSView, CustomJSTickFormatter, FixedTicker
+from bokeh.models import CategoricalMarkerMapper, ColumnDataSource, CustomJSTickFormatter, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.views.timeline import SECONDS
@@ -22,14 +22,13 @@ def quality(build: Build, height: int, note: int = 116) -> Panel:
     hues = build.mapper()
     shapes = CategoricalMarkerMapper(factors=["1", "0"], markers=["circle", "x"])
 
-    def dots(view: CDSView, level: str) -> None:
-        source = build.table("actuals", "predicted", "seconds", "how", "mark")
+    def dots(source: ColumnDataSource, level: str) -> None:
         made.scatter(
-            "predicted", "seconds", marker={"field": "mark", "transform": shapes}, source=source, view=view, level=level,
+            "predicted", "seconds", marker={"field": "mark", "transform": shapes}, source=source, level=level,
             size=7, fill_alpha=0.75, fill_color={"field": "how", "transform": hues},
             line_color={"field": "how", "transform": hues},
         )  # fmt: skip
 
-    build.layer("quality", "actuals", dots, cap=CAP)
+    build.layer("quality", "actuals", ("predicted", "seconds", "how", "mark"), dots, cap=CAP)
     told = build.div(height=note)
     return build.panel("quality", "Decision quality", [told, made], height, figure=made, told=told)

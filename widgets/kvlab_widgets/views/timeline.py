@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokeh.models import CategoricalMarkerMapper, CDSView, CustomJSTickFormatter, FixedTicker
+from bokeh.models import CategoricalMarkerMapper, ColumnDataSource, CustomJSTickFormatter, FixedTicker
 
 from kvlab_widgets.figures import Build, Panel
 from kvlab_widgets.look import DECISION_TOKENS
@@ -26,27 +26,24 @@ def timeline(build: Build, height: int) -> Panel:
     # Work that no decision led to is slate.
     hues = build.mapper([*DECISION_TOKENS[:-2], "node", "background"])
 
-    def spans(view: CDSView, level: str) -> None:
-        source = build.table("spans", "row", "t0", "t1", "how")
+    def spans(source: ColumnDataSource, level: str) -> None:
         made.hbar(
-            y="row", left="t0", right="t1", height=BAR, source=source, view=view, line_color=None, level=level,
+            y="row", left="t0", right="t1", height=BAR, source=source, line_color=None, level=level,
             fill_color={"field": "how", "transform": hues},
         )  # fmt: skip
 
-    def decodes(view: CDSView, level: str) -> None:
-        source = build.table("decodes", "row", "t0", "t1")
+    def decodes(source: ColumnDataSource, level: str) -> None:
         glyph = made.hbar(
-            y="row", left="t0", right="t1", height=BAR, source=source, view=view, line_color=None, level=level, fill_alpha=PALE
+            y="row", left="t0", right="t1", height=BAR, source=source, line_color=None, level=level, fill_alpha=PALE
         ).glyph  # fmt: skip
         build.bind(glyph, "fill_color", "background")
 
     heads = CategoricalMarkerMapper(factors=["up", "down"], markers=["triangle", "inverted_triangle"])
 
-    def moves(view: CDSView, level: str) -> None:
-        source = build.table("moves", "row", "t0", "t1", "from", "to", "how", "head")
+    def moves(source: ColumnDataSource, level: str) -> None:
         hue = {"field": "how", "transform": hues}
         made.hbar(
-            y="row", left="t0", right="t1", height=THIN, source=source, view=view, line_color=None, level=level,
+            y="row", left="t0", right="t1", height=THIN, source=source, line_color=None, level=level,
             fill_color=hue,
         )  # fmt: skip
         made.segment(
@@ -55,26 +52,24 @@ def timeline(build: Build, height: int) -> Panel:
             "t1",
             "to",
             source=source,
-            view=view,
             level=level,
             line_color=hue,
             line_alpha=0.7,
             line_dash=[8, 3],
         )
         made.scatter(
-            "t1", "to", marker={"field": "head", "transform": heads}, size=6, source=source, view=view, level=level,
+            "t1", "to", marker={"field": "head", "transform": heads}, size=6, source=source, level=level,
             line_color=None, fill_color=hue,
         )  # fmt: skip
 
-    def drops(view: CDSView, level: str) -> None:
-        source = build.table("drops", "row", "t")
-        glyph = made.scatter("t", "row", marker="x", size=6, source=source, view=view, level=level).glyph
+    def drops(source: ColumnDataSource, level: str) -> None:
+        glyph = made.scatter("t", "row", marker="x", size=6, source=source, level=level).glyph
         build.bind(glyph, "line_color", "muted")
 
-    build.layer("timeline", "spans", spans, x="t1")
-    build.layer("timeline", "decodes", decodes, x="t1")
-    build.layer("timeline", "moves", moves, x="t1")
-    build.layer("timeline", "drops", drops, x="t")
+    build.layer("timeline", "spans", ("row", "t0", "t1", "how"), spans, x="t1")
+    build.layer("timeline", "decodes", ("row", "t0", "t1"), decodes, x="t1")
+    build.layer("timeline", "moves", ("row", "t0", "t1", "from", "to", "how", "head"), moves, x="t1")
+    build.layer("timeline", "drops", ("row", "t"), drops, x="t")
     running = build.source("row", "t0", "t1")
     glyph = made.hbar(y="row", left="t0", right="t1", height=BAR, source=running, level="overlay", line_width=1).glyph
     build.bind(glyph, "fill_color", "lane")
