@@ -117,6 +117,7 @@ class Client {
     this.again = false;
     this.catchUp();
     for (const view of this.uncovered) { if (view.asTable) view.drawTable(this.k); else view.later(this.k, all); }
+    for (const view of this.uncovered) if (!view.asTable) view.fit();
     this.root.dataset.kvDrawn = this.k;
   }
   step(direction, unit = this.unit) {

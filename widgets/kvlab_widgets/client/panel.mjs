@@ -18,7 +18,10 @@ class Panel {
     this.table.visible = this.asTable;
     this.instead("");
     // A Div that changes is rendered anew, and loses what was put into it.
-    requestAnimationFrame(() => { if (this.asTable) this.drawTable(this.client.k); else this.later(this.client.k, true); });
+    requestAnimationFrame(() => { if (this.asTable) return this.drawTable(this.client.k);
+      this.later(this.client.k, true);
+      this.fit();
+    });
   }
   drawTable(k) {
     const { head, rows, numeric, note } = this.rowsAt(k);
@@ -50,6 +53,7 @@ class Panel {
   lead(div) { for (const button of this.client.at(div)?.querySelectorAll("button[data-k]") ?? []) button.onclick = () => this.client.moveTo(+button.dataset.k); }
   show() {}
   later() {}
+  fit() {}
   legendOf(hues) {
     return hues.map(how => `<span><i class="key h${how}"></i>${escaped(this.client.how(how))}</span>`).join("");
   }

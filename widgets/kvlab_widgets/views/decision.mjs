@@ -150,17 +150,24 @@ class DecisionView extends Panel {
     this.client.put(this.rows, `<div class="decided${this.turned ? " whatif" : ""}" style="height:${this.rows.height}px" data-kv="decision" data-edge="${escaped(this.store.decisions.edge[this.row])}"><div class="words" style="min-height:${this.wordy}px">${this.words(all)}</div>
       <table><thead><tr><th scope="col">${this.turned ? "would be" : "alternative"}<th scope="col">on<th scope="col" class="n">lacks<th scope="col" class="n">moves${wide ? '<th scope="col">from' : ""}<th scope="col" class="n">queue<th scope="col" class="n">${
         this.turned ? "would take" : "predicted"}${audited ? '<th scope="col" class="n">audited' : ""}${bars ? `<th scope="col">${more}` : ""}</tr></thead><tbody>${rows.join("")}</tbody></table>${told}</div>`);
-    // Where the sentences take more lines, rows give way: they are in the table, too.
-    const box = this.client.at(this.rows)?.querySelector("[data-kv=decision]");
-    // What-if says it in fewer words: the table below stays where it is.
-    if (!this.turned) this.wordy = Math.max(this.wordy, box?.querySelector(".words").offsetHeight ?? 0);
-    const over = box && most > 2 ? box.scrollHeight - box.clientHeight - 1 : 0;
-    if (over > 0) {
-      const tallest = Math.max(...[...box.querySelectorAll("tbody tr")].map(row => row.offsetHeight));
-      return this.drawRows(all, Math.max(2, most - Math.ceil(over / tallest)));
-    }
     const reset = this.client.at(this.rows)?.querySelector("[data-kv=reset]");
     if (reset) reset.onclick = () => this.reset();
+    this.unfitted = [all, most];
+  }
+  // Where the sentences take more lines, rows give way: they are in the table, too. Heights are asked for once all views have
+  // been drawn, for the browser lays out everything to tell them.
+  fit() {
+    if (!this.unfitted) return;
+    const [all, most] = this.unfitted, box = this.client.at(this.rows)?.querySelector("[data-kv=decision]");
+    this.unfitted = null;
+    if (!box) return;
+    // What-if says it in fewer words: the table below stays where it is.
+    if (!this.turned) this.wordy = Math.max(this.wordy, box.querySelector(".words").offsetHeight);
+    const over = box.scrollHeight - box.clientHeight - 1;
+    if (most <= 2 || over <= 0) return;
+    const tallest = Math.max(...[...box.querySelectorAll("tbody tr")].map(row => row.offsetHeight));
+    this.drawRows(all, Math.max(2, most - Math.ceil(over / tallest)));
+    this.fit();
   }
   // Terms as shades of the decision's hue; the overlap is negative and shortens.
   bar(one, slowest) {
@@ -221,7 +228,7 @@ class DecisionView extends Panel {
     const at = this.client.at(this.sliders), turned = this.knobs.map(([name, , leads]) => [+at.querySelector(`[data-kv=if-${name}]`).value, leads]).filter(([step]) => step);
     this.turned = turned.length ? Object.assign({}, ...turned.map(([step, leads]) => leads(step))) : null;
     this.told();
-    this.frame ??= requestAnimationFrame(() => { this.frame = null; this.draw(); });
+    this.frame ??= requestAnimationFrame(() => { this.frame = null; this.draw(); this.fit(); });
   }
   reset() {
     const inputs = [...this.client.at(this.sliders).querySelectorAll("input")];
