@@ -18,7 +18,8 @@ class Panel {
     this.table.visible = this.asTable;
     this.instead("");
     // A Div that changes is rendered anew, and loses what was put into it.
-    requestAnimationFrame(() => { if (this.asTable) return this.drawTable(this.client.k);
+    requestAnimationFrame(() => {
+      if (this.asTable) return this.drawTable(this.client.k);
       this.later(this.client.k, true);
       this.fit();
     });
