@@ -89,6 +89,7 @@ class Client {
     this.bar.show();
   }
   showCharts(again) {
+    again ||= this.chartAgain; // somebody else may show them before it is their turn
     this.charting = this.chartAgain = false;
     const [graph, ...charts] = this.uncovered;
     for (const view of charts) { view.show(this.k, again); this.showLayers(view, again); }
@@ -111,7 +112,7 @@ class Client {
     this.timer = setTimeout(draw, LATER_MS);
     requestAnimationFrame(() => setTimeout(() => this.catchUp()));
   }
-  catchUp() { if (this.charting) this.showCharts(this.chartAgain); }
+  catchUp() { if (this.charting) this.showCharts(); }
   drawRows() {
     const all = this.again;
     this.again = false;
